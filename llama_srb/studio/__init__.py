@@ -44,9 +44,15 @@ class File:
 
 
 def files() -> dict[str, File]:
-    """All files by their path: "app.js", "vendor/htm.js", …; "files.json" has the paths, for worker.js."""
+    """All files by their path: "app.js", "vendor/htm.js", …; "files.json" has the paths, for worker.js.
+
+    worker.js begins with a hash of all files, so that the browser takes a new version for another worker.
+    """
     found = {path: _file(path, entry.read_bytes()) for path, entry in _walk(resources.files(__name__), "")}
-    return {**found, "files.json": _file("files.json", json.dumps(sorted(found)).encode())}
+    version = sha256("".join(found[path].etag for path in sorted(found)).encode()).hexdigest()[:32]
+    worker = f'const VERSION = "{version}";\n'.encode() + found["worker.js"].data
+    names = json.dumps(sorted(found)).encode()
+    return {**found, "worker.js": _file("worker.js", worker), "files.json": _file("files.json", names)}
 
 
 def _walk(folder: Traversable, under: str) -> list[tuple[str, Traversable]]:

@@ -20,7 +20,7 @@ import { stopAll } from "./stopping.js";
 import { Stories } from "./stories.js";
 import { share } from "./sync.js";
 import { Title } from "./title.js";
-import { Button, html, render, useChanges, useEffect, useState } from "./ui.js";
+import { Button, html, isComposing, render, useChanges, useEffect, useState } from "./ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
 function Tasks() {
@@ -49,7 +49,7 @@ function Page() {
   const [panel, setPanel] = useState(null);
   useEffect(() => {
     const onKey = async (event) => {
-      if (event.key !== "Escape" || event.defaultPrevented) return;
+      if (event.key !== "Escape" || event.defaultPrevented || isElsewhere(event)) return;
       setPanel(null);
       await null; // the text is drawn by then, which the page of tasks hides
       document.querySelector("#editor, .say textarea").focus();
@@ -109,11 +109,15 @@ function numberOf({ key, code, altKey, shiftKey, target }) {
   return /^[1-9]$/.test(key) ? key : !shiftKey && digit;
 }
 
+/** Whether a key is for an input method, or for a panel above the page, which the browser closes. */
+const isElsewhere = (event) => isComposing(event) || document.querySelector(":popover-open");
+
 function onKey(event) {
-  if (session.elsewhere || document.querySelector(".columns[hidden]")) return;
+  if (session.elsewhere || document.querySelector(".columns[hidden]") || isElsewhere(event)) return;
   const command = event.ctrlKey || event.metaKey;
   const field = event.target.closest?.("input, select, textarea:not(#editor)");
-  const number = !command && numberOf(event);
+  const isWriting = !field || field.closest(".say");
+  const number = !command && isWriting && numberOf(event);
   if (event.key === "?" && !event.target.closest?.("input, select, textarea")) {
     event.preventDefault();
     openKeys();

@@ -274,9 +274,10 @@ function endedAtOnce({ story, point, nodes }, index, stopText) {
   const by = stopText ? "string" : "model";
   const node = story.nodes[point];
   node.ends = { ...node.ends, [by]: (node.ends?.[by] ?? 0) + 1 };
-  drop(story, nodes[index]);
+  const gone = nodes[index];
+  drop(story, gone);
   nodes[index] = null;
-  store.keep(story, [node]);
+  store.keep(story, [node, gone]);
   changed("story");
 }
 
@@ -308,7 +309,7 @@ function over(run) {
   const empty = run.nodes.filter((node) => node && !node.text && !["stop", "length"].includes(node.state));
   for (const node of empty) drop(story, node);
   const kept = run.nodes.filter((node) => node && story.nodes[node.id]);
-  store.keep(story, [story.nodes[run.point], ...kept]);
+  store.keep(story, [story.nodes[run.point], ...kept, ...empty]);
   changed("story", "status", ...kept.map((node) => node.id));
   answered();
 }

@@ -5,7 +5,7 @@ import { commit } from "./history.js";
 import { list, openStory } from "./library.js";
 import { say } from "./session.js";
 import * as store from "./store.js";
-import { newId } from "./tree.js";
+import { newId, titled } from "./tree.js";
 import { Button, download, html, useEffect, useState } from "./ui.js";
 
 async function backUp() {
@@ -26,7 +26,8 @@ export async function bringBack(stories) {
   const here = new Map((await store.stories()).map((head) => [head.id, head]));
   const missing = stories.filter(({ id, changed }) => here.get(id)?.changed !== changed);
   for (const story of missing) {
-    if (here.has(story.id)) Object.assign(story, { id: newId(), name: `${story.name} (from a backup)` });
+    const name = titled(story.name, " (from a backup)");
+    if (here.has(story.id)) Object.assign(story, { id: newId(), name });
     await store.replace(story);
   }
   await list();

@@ -7,7 +7,7 @@ import { session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import * as store from "./store.js";
 import { childrenOf, pathTo } from "./tree.js";
-import { Button, html, useChanges, useEffect, useRef } from "./ui.js";
+import { Button, html, isComposing, useChanges, useEffect, useRef } from "./ui.js";
 
 export function Chat() {
   useChanges("story", "status", "settings");
@@ -22,7 +22,7 @@ export function Chat() {
     else if (story.current !== story.root) ask();
   };
   const onKey = (event) => {
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (event.key !== "Enter" || event.shiftKey || isComposing(event)) return;
     event.preventDefault();
     send();
   };

@@ -20,7 +20,12 @@ export function Conflict() {
   ];
   return html`<section class="notice conflict" role="alert" aria-label="Two versions of this story">
     <p>This story was changed here and on another device. Which text goes on?
-      The other one stays as a branch.</p>
+      The other one stays as a branch.
+      ${
+        conflict.fields.length > 0 &&
+        html`<span>The two also differ in: ${conflict.fields.join(", ")}. The version that you don’t choose
+        is kept as a story of its own, too.</span>`
+      }</p>
     <div class="sides">${sides.map(
       ([title, text, changed, isOther]) => html`<article key=${title} aria-label=${title}>
       <h3>${title}</h3><small>${new Date(changed).toLocaleString()} · ${words(text)} words</small>

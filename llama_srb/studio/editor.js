@@ -2,12 +2,12 @@
 
 import { ask, awaitPause } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
-import { piecesOf, remembering, wordsIn } from "./pieces.js";
+import { counting, piecesOf, remembering } from "./pieces.js";
 import { Ghost } from "./preview.js";
 import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import { pathTo } from "./tree.js";
-import { Button, html, useChanges, useLayoutEffect, useRef } from "./ui.js";
+import { Button, html, isComposing, useChanges, useLayoutEffect, useRef } from "./ui.js";
 import { enterCards } from "./walking.js";
 
 export function Editor() {
@@ -54,7 +54,7 @@ function Tools() {
 
 function onKey(event) {
   const { key, target } = event;
-  if (event.altKey || event.shiftKey) return;
+  if (event.altKey || event.shiftKey || isComposing(event)) return;
   if (event.ctrlKey || event.metaKey) {
     if (key !== "Enter") return;
     movedTo(target.selectionStart);
@@ -113,7 +113,9 @@ const drawn = remembering(
     )}</div>`,
 );
 
+const wordsIn = counting();
+
 function Count() {
-  const words = wordsIn(session.text);
+  const [words] = wordsIn([session.text]);
   return html`<span class="count">${words} ${words === 1 ? "word" : "words"}</span>`;
 }

@@ -1,6 +1,7 @@
 // Typing and undo: what was typed becomes part of the tree, and every change of the text can be undone.
 
 import { isChat, refresh, session } from "./session.js";
+import { freeze, runOf } from "./stopping.js";
 import * as store from "./store.js";
 import { heldBack, patchOf, patched, pathTo, textOf, write } from "./tree.js";
 import { changed } from "./ui.js";
@@ -142,15 +143,17 @@ function step(from, to) {
   session.point = isChat() ? null : placeOfCaret();
 }
 
-/** Makes a node the end of the text. */
+/** Makes a node the end of the text; a candidate that has no text yet is none. */
 export function goTo(id) {
   commit();
-  if (id === session.story.current) return;
+  const node = session.story.nodes[id];
+  if (id === session.story.current || (runOf(node) && !node.text)) return;
+  freeze(node);
   note();
   session.story.current = id;
-  session.story.nodes[id].seen = true;
+  node.seen = true;
   session.point = null;
-  store.keep(session.story, [session.story.nodes[id]]);
+  store.keep(session.story, [node]);
   refresh();
 }
 

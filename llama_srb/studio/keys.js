@@ -4,7 +4,7 @@ import { html, useRef } from "./ui.js";
 
 const KEYS = [
   ["Ctrl+Enter", "text", "candidates at the caret; what follows the caret stays behind the chosen one"],
-  ["Alt+1 to Alt+9", "everywhere", "choose"],
+  ["Alt+1 to Alt+9", "everywhere but in other fields", "choose"],
   ["Tab, or Down at the end of the text", "text", "go to the candidates"],
   ["1 to 9", "candidates", "choose"],
   ["arrows, Enter", "candidates", "walk (in rows and columns), choose"],

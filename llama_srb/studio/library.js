@@ -3,7 +3,7 @@
 import { commit, goTo, recall } from "./history.js";
 import { followModel } from "./models.js";
 import { changeParts } from "./reads.js";
-import { refresh, say, session } from "./session.js";
+import { nameStory, refresh, say, session } from "./session.js";
 import { partsOf } from "./parts.js";
 import { finished, leaveAll, stopAll } from "./stopping.js";
 import * as store from "./store.js";
@@ -28,12 +28,17 @@ export async function list() {
 }
 
 export async function openStory(id) {
+  if (id === session.story?.id) await finished(leaveAll);
   commit();
+  const at = session.story?.changed;
   if (!(await store.flush())) return; // what is stored is older than what is here
   const story = await store.load(id);
   if (!story) return;
   for (const node of Object.values(story.nodes)) if (node.state === "running") node.state = "interrupted";
-  show(story, await store.historyOf(id));
+  const steps = await store.historyOf(id);
+  commit(); // what was typed meanwhile
+  if (id === session.story?.id && at !== session.story.changed) await openStory(id);
+  else show(story, steps);
 }
 
 watchTabs({
@@ -49,8 +54,9 @@ watchTabs({
   reopen: () => openStory(session.story.id),
 });
 
-/** Takes the story over from the other tab, once that has stored its text. */
+/** Takes the story over from another tab that has it, once that has stored its text. */
 export async function writeHere() {
+  if (!session.elsewhere) return;
   await take();
   await openStory(session.story.id);
 }
@@ -60,6 +66,7 @@ function show(story, steps = null) {
   session.elsewhere = false;
   hold(story.id);
   Object.assign(session, { story, point: null, error: null, compare: null, prompt: null, reads: null });
+  session.conflict = null; // the next exchange finds it again
   recall(steps);
   store.save("studio.story", story.id);
   refresh(textOf(story).length);
@@ -80,17 +87,30 @@ export async function adopt(story) {
   show(story);
 }
 
-/** Puts another device's version in place of the open story; the caret stays. */
-export async function replaceOpen(story) {
-  const { at, point } = session;
-  await store.replace(story);
-  await openStory(story.id);
+/** Puts another device's version in place of the open story as it was at its time `was`; the caret stays.
+    False if the writer has changed the story since: nothing waits here, so that no key comes in between. */
+export function replaceOpen(story, was) {
+  commit();
+  const { story: old, at, point } = session;
+  if (old.changed !== was || session.runs.size) return false;
+  const gone = Object.values(old.nodes).filter(({ id }) => !story.nodes[id]);
+  show(story);
+  store.keepAsIs(story, [...Object.values(story.nodes), ...gone.map((node) => ({ ...node, gone: true }))]);
+  store.keepHistory({ story: story.id }); // which begins anew
   if (story.nodes[point]) session.point = point;
   refresh(Math.min(at, session.text.length));
+  return true;
+}
+
+/** Changes the name or the tags of the open story. */
+export async function rename(fields) {
+  await writeHere();
+  await nameStory(fields);
 }
 
 /** Adds entries to the lore of the open story; `off`: how many of the file were left out, being off. */
-export function addLore({ lore, off }) {
+export async function addLore({ lore, off }) {
+  await writeHere();
   const { story } = session;
   changeParts({ lore: [...partsOf(story).lore, ...lore] });
   const left = off ? `, ${off} that are off left out` : "";

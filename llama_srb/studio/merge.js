@@ -1,11 +1,25 @@
 // Two versions of a story become one tree that has the nodes of both. Pure data.
 
+import { partsOf, readParts } from "./parts.js";
 import { newId } from "./tree.js";
 
-const FIELDS = ["name", "kind", "tags", "system", "parts"];
+/** What the writer sees of a story besides its tree and its shelf, by the words for it. */
+const FIELDS = {
+  name: ({ name }) => name,
+  tags: ({ tags }) => tags,
+  kind: ({ kind }) => kind,
+  "system prompt": ({ system }) => system,
+  memory: (story) => partsIn(story).memory,
+  summary: (story) => partsIn(story).summary,
+  "author’s note": (story) => partsIn(story).note,
+  "bounds of the lore": (story) => [partsIn(story).budget, partsIn(story).search],
+};
 
-/** Adds to a copy of `mine` what only `theirs` has; returns the tree, the number of added nodes, the end of
-    their text in it, and the names of fields that differ. */
+const partsIn = (story) => readParts(partsOf(story));
+
+/** Adds to a copy of `mine` what only `theirs` has: nodes, passages of the shelf, entries of the lore.
+    Returns the story, the number of added nodes, the end of their text in it, whether the shelf or the lore
+    has grown, and the words for what differs, of which the copy has mine. */
 export function merge(mine, theirs) {
   const nodes = Object.fromEntries(
     Object.values(mine.nodes).map((node) => [node.id, { ...node, children: [...node.children] }]),
@@ -36,11 +50,20 @@ export function merge(mine, theirs) {
     else add(node, parent);
     work.push(...node.children);
   }
-  const fields = FIELDS.filter((name) => asText(mine[name]) !== asText(theirs[name]));
-  return { story, added, current: places.get(theirs.current), fields };
+  const differs = (read) => asText(read(mine)) !== asText(read(theirs));
+  const fields = Object.keys(FIELDS).filter((word) => differs(FIELDS[word]));
+  const lore = partsIn(mine).lore;
+  const others = partsIn(theirs).lore.filter((entry) => !lore.some(({ id }) => id === entry.id));
+  const isOther = (entry) => lore.some((one) => one.id === entry.id && asText(one) !== asText(entry));
+  if (partsIn(theirs).lore.some(isOther)) fields.push("entries of the lore");
+  if (others.length) story.parts = { ...partsOf(mine), lore: [...lore, ...others] };
+  const passages = theirs.scraps.filter((text) => !mine.scraps.includes(text));
+  story.scraps = [...mine.scraps, ...passages];
+  const hasGrown = others.length + passages.length > 0;
+  return { story, added, current: places.get(theirs.current), hasGrown, fields };
 }
 
-const asText = (value) => JSON.stringify(value ?? null);
+const asText = (value) => JSON.stringify(value || null);
 
 /** Whether a node of another version needs no place of its own: typing may have gone on here. */
 const isSame = (here, there) =>

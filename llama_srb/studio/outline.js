@@ -1,11 +1,13 @@
 // The book at a glance: its chapters, from headings, and find and replace over its whole text.
 
 import { commit, typed } from "./history.js";
-import { wordsIn } from "./pieces.js";
+import { counting } from "./pieces.js";
 import { refresh, say, session } from "./session.js";
 import { Button, changed, html, useChanges, useRef, useState } from "./ui.js";
 
 const HEADING = /^(?:(#{1,6}) +(.+)|((?:chapter|part|book|prologue|epilogue)\b.{0,80}))$/gim;
+
+const wordsIn = counting();
 
 /** The headings of a text: where each begins, its level, its title, and the words up to the next one. */
 export function headingsOf(text) {
@@ -14,11 +16,12 @@ export function headingsOf(text) {
     level: marks?.length ?? 1,
     title: (title ?? plain).trim(),
   }));
-  return found.map((one, i) => ({ ...one, words: wordsIn(text.slice(one.at, found[i + 1]?.at)) }));
+  const words = wordsIn(found.map(({ at }, i) => text.slice(at, found[i + 1]?.at)));
+  return found.map((one, i) => ({ ...one, words: words[i] }));
 }
 
 export function Outline() {
-  useChanges("text", "story");
+  useChanges("outline", "story"); // not with each key: it reads the whole book
   const { text, at } = session;
   const headings = headingsOf(text);
   const here = headings.findLast((one) => one.at <= at);
@@ -40,12 +43,14 @@ function Find() {
   const [exact, setExact] = useState(false);
   const [last, setLast] = useState(null); // the place that was found last
   const other = useRef();
-  const places = placesOf(session.text, sought, exact);
-  const go = (step) => {
+  const find = () => placesOf(session.text, sought, exact);
+  const places = find();
+  const go = (step, before = last) => {
     const { at } = session;
+    const places = find();
     const next =
       step > 0
-        ? (places.find((place) => place > at || (place === at && last !== at)) ?? places[0])
+        ? (places.find((place) => place > at || (place === at && before !== at)) ?? places[0])
         : (places.findLast((place) => place < at) ?? places.at(-1));
     if (next === undefined) return;
     setLast(next);
@@ -59,7 +64,7 @@ function Find() {
     refresh(end);
     say(`${chosen.length} replaced`);
   };
-  const current = places.filter((place) => place === last && place === session.at);
+  const current = () => find().filter((place) => place === last && place === session.at);
   const onKey = (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
@@ -74,9 +79,9 @@ function Find() {
     <div class="tools">
       <${Button} label="Previous" keys="Shift+Enter" disabled=${!places.length} onClick=${() => go(-1)} />
       <${Button} label="Next" keys="Enter" disabled=${!places.length} onClick=${() => go(1)} />
-      <${Button} label="Replace" about="Replaces the one that was found last" disabled=${!current.length}
-        onClick=${() => (replace(current), go(1))} />
-      <${Button} label="Replace all" disabled=${!places.length} onClick=${() => replace(places)} />
+      <${Button} label="Replace" about="Replaces the one that was found last" disabled=${!current().length}
+        onClick=${() => (replace(current()), go(1, null))} />
+      <${Button} label="Replace all" disabled=${!places.length} onClick=${() => replace(find())} />
       ${sought && html`<span role="status" class="hint">${places.length} found</span>`}
     </div></div>`;
 }
@@ -98,18 +103,22 @@ function select(start, end) {
   commit();
   const field = document.getElementById("editor");
   if (!field) return;
-  session.at = start;
+  if (field.value !== session.text) field.value = session.text; // which is not drawn yet
+  Object.assign(session, { at: start, caret: null });
   field.setSelectionRange(start, end);
   const sheet = field.closest(".sheet");
   const range = rangeAt(sheet.querySelector(".origins"), start);
   const { top } = range.getBoundingClientRect();
   sheet.scrollTop += top - sheet.getBoundingClientRect().top - sheet.clientHeight / 3;
-  changed("text");
+  changed("text", "outline");
 }
 
-/** A range at an offset of the text that an element shows. */
+/** A range at an offset of the text that an element shows, which does not count a candidate shown in it. */
 function rangeAt(element, offset) {
-  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+  const isText = ({ parentElement }) => !parentElement.closest(".ghost");
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT, (node) =>
+    isText(node) ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_REJECT,
+  );
   const range = document.createRange();
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     if (offset < node.data.length) {

@@ -1,7 +1,6 @@
 // A long text in pieces that end with a line, so that a change costs the time of one piece.
 
 const LEAST = 2000; // characters; a piece ends with the first line that ends behind them
-const KEPT = 2000; // pieces that are remembered
 let serial = 0;
 
 /** Cuts a list of [kind, text] into pieces, each a list of the same form. Other kinds of parts, whose second
@@ -44,20 +43,21 @@ export function remembering(make) {
   };
 }
 
-const counts = new Map(); // piece → words
-
-/** The number of words, counted only where the text has changed. */
-export function wordsIn(text) {
-  let sum = 0;
-  for (const piece of piecesOf([["", text]])) {
-    const own = piece[0]?.[1] ?? "";
-    let count = counts.get(own);
-    if (count === undefined) {
-      count = (own.match(/\S+/g) ?? []).length;
-      if (counts.size > KEPT) counts.clear();
-      counts.set(own, count);
-    }
-    sum += count;
-  }
-  return sum;
+/** Makes a function that counts the words of each of some texts, and again only where they have changed. It
+    remembers pieces of the last texts only, since a piece keeps the whole text that it is of. */
+export function counting() {
+  let known = new Map(); // piece → words
+  return (texts) => {
+    const next = new Map();
+    const wordsOf = (piece) => {
+      const count = known.get(piece) ?? (piece.match(/\S+/g) ?? []).length;
+      next.set(piece, count);
+      return count;
+    };
+    const counts = texts.map((text) =>
+      piecesOf([["", text]]).reduce((sum, piece) => sum + wordsOf(piece[0]?.[1] ?? ""), 0),
+    );
+    known = next;
+    return counts;
+  };
 }

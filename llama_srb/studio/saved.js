@@ -4,10 +4,14 @@ import { session } from "./session.js";
 import { later, sharing } from "./sync.js";
 import { html, useChanges } from "./ui.js";
 
+const others = () =>
+  [...sharing.refused.values()].map(({ name, message }) => `; but not “${name}”: ${message}`).join("");
+
 /** "Saved", with where, and what is in the way, as a tooltip. A click sends the story at once. */
 export function Saved() {
   useChanges("saved", "story");
-  const { base, changed } = session.story;
+  const { id, base, changed } = session.story;
+  const { message } = sharing.refused.get(id) ?? {};
   const isShared = sharing.on && base?.at === changed;
   const [word, where] = !session.saved
     ? ["Saving…", "in this browser"]
@@ -15,10 +19,10 @@ export function Saved() {
       ? ["Saved", "in this browser"]
       : session.conflict
         ? ["Saved here", "in this browser; another device has changed the story, too"]
-        : sharing.error
-          ? ["Saved here", `in this browser; not on the server yet: ${sharing.error}`]
+        : sharing.error || message
+          ? ["Saved here", `in this browser; not on the server yet: ${sharing.error ?? message}`]
           : isShared
-            ? ["Saved", "in this browser and on the server"]
+            ? ["Saved", `in this browser and on the server${others()}`]
             : ["Saved here", "in this browser; the server gets it in a moment"];
   return html`<button type="button" class="saved" title=${`${word} ${where}`}
     onClick=${() => sharing.on && later(0)}>${word}<span class="unseen"> ${where}</span></button>`;

@@ -5,8 +5,9 @@
 // of an unfinished transaction, which the browser aborts. The next load restores it: a reload in mid-stream
 // loses nothing.
 
-import { newId } from "./tree.js";
+import { newId, reached } from "./tree.js";
 
+const BLOCKED = "Close the other tabs of the studio: one of them is of an older version and has the stories.";
 const DELAY_MS = 500;
 const AGAIN_MS = 5000; // after a write that the browser refused
 const PART = 500; // tokens in one transaction
@@ -14,7 +15,7 @@ const RESCUE = "studio.rescue."; // and a number of its own for each page, since
 let database;
 let timer = null;
 const heads = new Map(); // story id → story, to be written
-const nodes = new Map(); // node id → [story id, node], to be written
+const nodes = new Map(); // node id → [story id, node], to be written; to be deleted, if the node is gone
 let part = [[], []]; // what a transaction is at: stories without nodes, and nodes
 let written = Promise.resolve(); // resolves when all flushes so far have ended
 
@@ -34,7 +35,10 @@ export async function open() {
     }
     result.createObjectStore("history", { keyPath: "story" });
   };
+  const notice = document.createElement("p");
+  request.onblocked = () => document.body.append(Object.assign(notice, { textContent: BLOCKED }));
   database = await done(request);
+  notice.remove();
   database.onversionchange = () => database.close(); // a newer page needs it
 }
 
@@ -68,7 +72,8 @@ const over = (work) =>
 async function put(newHeads, newNodes) {
   const work = database.transaction(["stories", "nodes"], "readwrite");
   for (const head of newHeads) work.objectStore("stories").put(head);
-  for (const node of newNodes) work.objectStore("nodes").put(node);
+  const all = work.objectStore("nodes");
+  for (const node of newNodes) node.gone ? all.delete([node.story, node.id]) : all.put(node);
   await over(work);
 }
 
@@ -83,9 +88,10 @@ export function keep(story, changed = []) {
   if (wasSaved) tellSaving(false);
 }
 
-/** Schedules a write of the story's own fields, which is no change of the writer's. */
-export function keepAsIs(story) {
+/** Schedules a write of the story's own fields, and of nodes, which is no change of the writer's. */
+export function keepAsIs(story, some = []) {
   heads.set(story.id, story);
+  for (const node of some) nodes.set(node.id, [story.id, node]);
   timer ??= setTimeout(flush, DELAY_MS);
 }
 
@@ -207,9 +213,12 @@ export async function load(id) {
   const head = await done(work.objectStore("stories").get(id));
   if (!head) return null;
   const all = await done(work.objectStore("nodes").getAll(allOf(id)));
-  const known = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
+  const stored = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
+  const known = reached(head.root, stored);
   for (const node of Object.values(known)) node.children = node.children.filter((child) => known[child]);
-  return { ...head, nodes: known, current: known[head.current] ? head.current : head.root };
+  let { current } = head;
+  while (stored[current] && !known[current]) current = stored[current].parent;
+  return { ...head, nodes: known, current: known[current] ? current : head.root };
 }
 
 /** Changes fields of a stored story that is open nowhere, if it has not changed since `at`. */
@@ -221,22 +230,31 @@ export async function amend(id, at, fields) {
   await over(work);
 }
 
-/** Stores a whole story in place of what there is of it. */
-export async function replace(story) {
+/** Stores a whole story in place of what there is of it, which is of the time `at` (undefined: nothing);
+    false if it has changed since. */
+export async function replace(story, at = undefined) {
   await flush();
   const work = database.transaction(["stories", "nodes", "history"], "readwrite");
+  const stored = await done(work.objectStore("stories").get(story.id));
+  if (stored?.changed !== at) return false;
   work.objectStore("history").delete(story.id);
   work.objectStore("nodes").delete(allOf(story.id));
   work.objectStore("stories").put(headOf(story));
   for (const node of Object.values(story.nodes))
     work.objectStore("nodes").put({ ...node, story: story.id });
   await over(work);
+  return true;
 }
 
 /** The nodes of all stories for which `fits` is true. */
 export async function find(fits) {
-  const all = await done(database.transaction("nodes").objectStore("nodes").getAll());
-  return all.filter(fits);
+  const work = database.transaction(["stories", "nodes"]);
+  const [heads, all] = await Promise.all(
+    ["stories", "nodes"].map((name) => done(work.objectStore(name).getAll())),
+  );
+  const trees = Object.fromEntries(heads.map(({ id }) => [id, {}]));
+  for (const node of all) if (trees[node.story]) trees[node.story][node.id] = node;
+  return heads.flatMap(({ id, root }) => Object.values(reached(root, trees[id])).filter(fits));
 }
 
 /** Deletes a story, and every write of it that is still pending. */

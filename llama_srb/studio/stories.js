@@ -4,9 +4,9 @@ import { DOCX, toDocx } from "./docx.js";
 import { fromFile, toJson, toMarkdown } from "./exchange.js";
 import { commit } from "./history.js";
 import { Backup, bringBack } from "./backup.js";
-import { addLore, adopt, createStory, openPlace, openStory, search } from "./library.js";
-import { fail, nameStory, session } from "./session.js";
-import { textOf } from "./tree.js";
+import { addLore, adopt, createStory, openPlace, openStory, rename, search } from "./library.js";
+import { fail, session } from "./session.js";
+import { TITLE, textOf } from "./tree.js";
 import { Trash } from "./trash.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
 
@@ -25,18 +25,18 @@ export function Stories() {
     try {
       const found = await fromFile(chosen);
       if (Array.isArray(found)) await bringBack(found);
-      else if (found.lore) addLore(found);
+      else if (found.lore) await addLore(found);
       else await adopt(found);
     } catch (error) {
       fail(error);
     }
   };
   return html`
-    <label class="field">Name <input key=${story.id} defaultValue=${story.name}
-      onChange=${(event) => nameStory({ name: event.target.value.trim() || "Untitled" })} /></label>
+    <label class="field">Name <input key=${story.id} maxlength=${TITLE} defaultValue=${story.name}
+      onChange=${(event) => rename({ name: event.target.value.trim() || "Untitled" })} /></label>
     <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
       placeholder="fox, winter"
-      onChange=${(event) => nameStory({ tags: event.target.value.trim() })} /></label>
+      onChange=${(event) => rename({ tags: event.target.value.trim() })} /></label>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
       <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />

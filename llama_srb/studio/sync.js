@@ -4,21 +4,28 @@
 // story's own time of change then. What was changed in both places is a conflict, which the writer decides.
 // The tokens of candidates stay in this browser: they are many, and another device can read without them.
 
-import { ApiError, call, send } from "./api.js";
+import { call, send } from "./api.js";
 import { commit } from "./history.js";
 import { ours } from "./exchange.js";
 import { list, REMOVED, replaceOpen } from "./library.js";
 import { merge, withTokens } from "./merge.js";
 import { session } from "./session.js";
+import { finished, leaveAll } from "./stopping.js";
 import * as store from "./store.js";
 import { duties } from "./tabs.js";
+import { newId, titled } from "./tree.js";
 import { changed } from "./ui.js";
 
 const EVERY_MS = 10_000; // to learn of other devices
 const QUIET_MS = 2000; // after a change, until it is sent
 const PATH = "v1/stories";
 
-export const sharing = { on: null, error: null, at: null }; // on: null: not known; at: when all was equal
+export const sharing = {
+  on: null, // null: not known
+  error: null, // of all
+  refused: new Map(), // story id → {name, message}: the story cannot be exchanged
+  at: null, // when all was equal
+};
 let timer = null;
 let working = false;
 
@@ -26,43 +33,47 @@ let working = false;
 export function share() {
   store.saving.push((saved) => saved && sharing.on && later(QUIET_MS));
   addEventListener("online", () => later(0));
-  document.addEventListener("visibilitychange", () => document.hidden || later(0));
+  document.addEventListener("visibilitychange", () => round(true)); // nothing runs while it is hidden
   later(0);
 }
 
 export function later(ms) {
   clearTimeout(timer);
-  timer = setTimeout(round, ms);
+  timer = setTimeout(() => round(), ms);
 }
 
-async function round() {
+async function round(isNow = false) {
   if (working) return;
   working = true;
   try {
-    if (!document.hidden) await exchange();
+    if (isNow || !document.hidden) await exchange();
     if (sharing.on) sharing.error = null;
   } catch (error) {
     if (error.status === 501) sharing.on = false;
-    else sharing.error = error instanceof ApiError ? error.message : "the server does not answer";
+    else sharing.error = messageOf(error);
   }
   working = false;
   changed("saved");
   if (sharing.on !== false) later(EVERY_MS);
 }
 
+const isAway = (error) => error instanceof TypeError; // that of fetch
+const messageOf = (error) => (isAway(error) ? "the server does not answer" : error.message);
+
 async function exchange() {
   const { data } = await call("GET", PATH);
   sharing.on = true;
   await sendRemoved(data);
+  const { own, isFirst, elsewhere } = await duties();
   commit();
   if (!(await store.flush())) return;
-  const { own, isFirst, elsewhere } = await duties();
   const heads = new Map((await store.stories()).map((head) => [head.id, head]));
   const entries = new Map(data.map((entry) => [entry.id, entry]));
   const isMine = (id) => (id === session.story.id ? own : isFirst && !elsewhere.has(id));
   let isEqual = true;
   for (const id of new Set([...heads.keys(), ...entries.keys()]))
-    if (isMine(id)) isEqual = (await settle(id, heads.get(id), entries.get(id))) && isEqual;
+    if (isMine(id)) isEqual = (await tried(id, heads.get(id), entries.get(id))) && isEqual;
+  for (const id of sharing.refused.keys()) if (!heads.has(id) && !entries.has(id)) sharing.refused.delete(id);
   if (isEqual) sharing.at = Date.now();
   if (isFirst) await list();
 }
@@ -73,6 +84,19 @@ async function sendRemoved(data) {
       await call("DELETE", `${PATH}/${id}?forever=true`);
     store.save(REMOVED, store.read(REMOVED, []).filter((one) => one !== id));
     data.splice(0, data.length, ...data.filter((entry) => entry.id !== id));
+  }
+}
+
+/** Settles a story; what is in its way is told beside its name, and is in no other story's way. */
+async function tried(id, head, entry) {
+  try {
+    const isEqual = await settle(id, head, entry);
+    sharing.refused.delete(id);
+    return isEqual;
+  } catch (error) {
+    if (isAway(error)) throw error;
+    sharing.refused.set(id, { name: (head ?? entry).name, message: error.message });
+    return false;
   }
 }
 
@@ -91,13 +115,14 @@ async function settle(id, head, entry) {
 
 /** Sends a story; `version`: the one that it replaces. */
 async function put(head, version) {
-  const story = await store.load(head.id);
+  const story = head.id === session.story.id ? session.story : await store.load(head.id);
   if (!story || (isEmpty(story) && !version)) return true;
+  const { id, changed: at, trashed } = story; // as it is sent: it may change meanwhile
   const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
-  const response = await send("PUT", `${PATH}/${head.id}`, light(story), undefined, condition);
+  const response = await send("PUT", `${PATH}/${id}`, light(story), undefined, condition);
   const entry = await response.json();
-  if (story.trashed) await call("DELETE", `${PATH}/${head.id}`);
-  await keepBase(story, entry.version);
+  if (trashed) await call("DELETE", `${PATH}/${id}`);
+  await keepBase(id, at, entry.version);
   return true;
 }
 
@@ -110,7 +135,7 @@ function light({ base: _, trashed: __, nodes, ...head }) {
 }
 
 /** Notes that a story, as it was at its `changed`, is equal to a version of the server. */
-async function keepBase({ id, changed: at }, version) {
+async function keepBase(id, at, version) {
   const base = { version, at };
   if (session.story.id !== id) return store.amend(id, at, { base });
   session.story.base = base;
@@ -137,8 +162,7 @@ async function forget({ id }) {
 async function fetchStory(entry, head) {
   const { story } = await load(entry);
   const older = head && (await store.load(head.id));
-  await take(older ? withTokens(story, older) : story, entry);
-  return true;
+  return take(older ? withTokens(story, older) : story, entry, head?.changed);
 }
 
 async function load({ id }) {
@@ -147,42 +171,72 @@ async function load({ id }) {
   return { story: ours(await response.json(), id), version };
 }
 
-async function take(story, { version, state }) {
+/** Puts a version in place of the story as it was at its time `at`; false if that has changed since. */
+async function take(story, { version, state }, at) {
   story.trashed = state === "trash" ? story.changed : null;
   story.base = { version, at: story.changed };
-  await (story.id === session.story.id ? replaceOpen(story) : store.replace(story));
+  return place(story, at);
 }
+
+async function place(story, at) {
+  if (story.id !== session.story.id) return store.replace(story, at);
+  return replaceOpen(story, at) && store.flush();
+}
+
+/** A story with all that a version of the server has, which does not have all of it. */
+const united = (story, version) =>
+  Object.assign(story, { base: { version, at: 0 }, changed: Date.now(), trashed: null });
+
+const conflicts = new Map(); // story id → the versions here and there of a conflict, which are read once only
 
 /** Both have changed: what one of them has is kept; else the writer decides. */
 async function reconcile(head, entry) {
+  const isOpen = head.id === session.story.id;
+  const versions = `${head.changed} ${entry.version}`;
+  const isKnown = session.conflict?.version === entry.version;
+  if (isOpen ? isKnown : conflicts.get(head.id) === versions) return false;
   const mine = await store.load(head.id);
-  if (session.conflict?.version === entry.version && session.conflict.remote.id === head.id) return false;
   const { story: remote, version } = await load(entry);
   const here = merge(mine, remote);
-  if (!here.added && !here.fields.length) return put(head, version);
   const there = merge(remote, mine);
-  if (!there.added && !there.fields.length) {
-    await take(withTokens(remote, mine), { ...entry, version });
-    return true;
+  const { fields } = here;
+  if (!fields.length && !here.added)
+    return here.hasGrown ? place(united(here.story, version), mine.changed) : put(head, version);
+  if (!fields.length && !there.added) {
+    const story = withTokens(there.story, mine);
+    if (there.hasGrown) return place(united(story, version), mine.changed);
+    return take(story, { ...entry, version }, mine.changed);
   }
-  if (head.id === session.story.id) {
-    session.conflict = { remote, version };
+  conflicts.set(head.id, versions);
+  if (head.id === session.story.id && mine.changed === session.story.changed) {
+    session.conflict = { remote, version, fields };
     changed("server");
   }
   return false;
 }
 
-/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. */
+/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. If
+    more than the text differs, the version that is not chosen is kept as a story of its own, too. */
 export async function decide(isOther) {
+  await finished(leaveAll);
   commit();
+  if (!session.conflict) return; // a second click
   const { remote, version } = session.conflict;
-  const { story, current } = merge(session.story, remote);
+  const { fields } = merge(session.story, remote);
+  if (fields.length) await keepBeside(isOther ? session.story : remote);
+  commit();
+  const mine = session.story;
+  const { story, current } = merge(mine, remote);
   if (isOther) {
-    const { nodes: _, id: __, root: ___, ...fields } = remote;
-    Object.assign(story, fields, { current });
+    const { parts, scraps } = merge(remote, mine).story;
+    const { nodes: _, id: __, root: ___, ...others } = remote;
+    Object.assign(story, others, { parts, scraps, current });
   }
-  session.conflict = null;
-  Object.assign(story, { base: { version, at: 0 }, changed: Date.now() });
-  await replaceOpen(story);
+  replaceOpen(united(story, version), mine.changed);
   later(0);
+}
+
+async function keepBeside({ base: _, ...story }) {
+  await store.replace({ ...story, id: newId(), name: titled(story.name, " (other version)") });
+  await list();
 }

@@ -37,14 +37,22 @@ const HEARD = {
 };
 
 channel.onmessage = ({ data }) => {
-  if (data.kind === "who") tell("open here", { to: data.tab, held });
+  if (data.kind === "who") tell("open here", { to: data.tab, held, hidden: document.hidden });
   else if (data.kind === "open here") data.to === own.tab && others?.push(data);
   else if (data.story === story) HEARD[data.kind]?.(data);
 };
 let others = null; // the answers of other tabs
 
+const placeOf = ({ hidden, born, tab }) => [hidden, born, tab];
+
+/** Whether the first two values that differ are in order. */
+function isBefore(a, b) {
+  const i = a.findIndex((value, i) => value !== b[i]);
+  return i >= 0 && a[i] < b[i];
+}
+
 /** What this tab may exchange with the server, so that no two tabs do: whether it has its own story, whether
-    it is the first tab, and the stories that others have. */
+    it is the first tab (of those that are seen, since others wait), and the stories that others have. */
 export async function duties() {
   const answers = (others = []);
   tell("who");
@@ -52,7 +60,7 @@ export async function duties() {
   others = null;
   return {
     own: held,
-    isFirst: !answers.some(({ born, tab }) => born < own.born || (born === own.born && tab < own.tab)),
+    isFirst: !answers.some((other) => isBefore(placeOf(other), placeOf({ ...own, hidden: document.hidden }))),
     elsewhere: new Set(answers.filter((other) => other.held).map((other) => other.story)),
   };
 }

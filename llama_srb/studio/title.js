@@ -1,7 +1,8 @@
 // The story's title in the bar, which is edited in place, and in the browser's tab.
 
 import { nameStory, session } from "./session.js";
-import { html, useChanges, useEffect, useRef, useState } from "./ui.js";
+import { TITLE } from "./tree.js";
+import { html, isComposing, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 export function Title() {
   useChanges("story", "stories");
@@ -16,6 +17,7 @@ export function Title() {
     if (title && title !== name) nameStory({ name: title });
   };
   const onKey = (event) => {
+    if (isComposing(event)) return;
     if (event.key === "Escape") event.target.value = name;
     if (event.key !== "Escape" && event.key !== "Enter") return;
     event.stopPropagation();
@@ -23,8 +25,8 @@ export function Title() {
   };
   return html`<h1 dir="auto">${
     editing === id
-      ? html`<input ref=${field} class="title" aria-label="Title" defaultValue=${name} onBlur=${take}
-        onKeyDown=${onKey} />`
+      ? html`<input ref=${field} class="title" aria-label="Title" maxlength=${TITLE} defaultValue=${name}
+        onBlur=${take} onKeyDown=${onKey} />`
       : html`<button type="button" class="title" title="Edit the title" disabled=${session.elsewhere}
         onClick=${() => setEditing(id)}>${name}</button>`
   }</h1>`;

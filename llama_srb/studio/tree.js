@@ -7,12 +7,17 @@
 export const newId = () =>
   Array.from(crypto.getRandomValues(new Uint32Array(4)), (x) => x.toString(36)).join("");
 
+export const TITLE = 1000; // characters, at most; the server stores no longer one
+
+/** A title that is short enough, with its end. */
+export const titled = (name, end = "") => [...name].slice(0, TITLE - end.length).join("") + end;
+
 export function newStory(name = "Untitled", kind = "story") {
   const root = { id: newId(), parent: null, children: [], text: "", source: "user" };
   const now = Date.now();
   return {
     id: newId(),
-    name,
+    name: titled(name),
     kind,
     created: now,
     changed: now,
@@ -34,11 +39,30 @@ export function addNode(story, parent, fields, after = null) {
   return node;
 }
 
-/** Removes a node without text. */
-export function drop(story, { id, parent }) {
-  const siblings = story.nodes[parent].children;
-  siblings.splice(siblings.indexOf(id), 1);
-  delete story.nodes[id];
+/** Removes a node without text, and marks it for the storage, which removes it there. */
+export function drop(story, node) {
+  const siblings = story.nodes[node.parent].children;
+  const at = siblings.indexOf(node.id);
+  if (at >= 0) siblings.splice(at, 1);
+  if (story.current === node.id) story.current = node.parent;
+  forget(story, node);
+}
+
+function forget(story, node) {
+  delete story.nodes[node.id];
+  node.gone = true;
+}
+
+/** The nodes that are reached from a story's root: its tree, without what was removed from it. */
+export function reached(root, nodes) {
+  const found = {};
+  for (const work = [root]; work.length; ) {
+    const node = nodes[work.pop()];
+    if (!node || found[node.id]) continue;
+    found[node.id] = node;
+    work.push(...node.children);
+  }
+  return found;
 }
 
 /** From the root to a node. */
@@ -169,7 +193,7 @@ function writeLeaf(story, leaf, text) {
   }
   drop(story, leaf);
   story.current = known.id;
-  return [story.nodes[leaf.parent], known];
+  return [story.nodes[leaf.parent], known, leaf];
 }
 
 /** The node under `id`, or `id` itself, where exactly this text ends; null if there is none but `without`. */
@@ -199,8 +223,8 @@ export function join(story, id) {
   above.children[above.children.indexOf(gone.id)] = id;
   const tokens = gone.tokens && node.tokens ? [...gone.tokens, ...node.tokens] : undefined;
   Object.assign(node, { parent: above.id, text: gone.text + node.text, tokens, ref: undefined });
-  delete story.nodes[gone.id];
-  return [above, node];
+  forget(story, gone);
+  return [above, node, gone];
 }
 
 /** What makes text b of a: [where, how many characters are replaced, by which]. */

@@ -71,6 +71,9 @@ export const still = (View) =>
     return html`<${View} ...${props} />`;
   };
 
+/** Whether a key belongs to an input method, which makes a character of several keys. */
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
 /** A button; its tooltip has the label and the shortcut `keys`. */
 export function Button({ label, about = label, keys, icon, onClick, pressed, disabled, kind = "" }) {
   const title = keys ? `${about} (${keys})` : about;

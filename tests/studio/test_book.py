@@ -69,6 +69,19 @@ def test_words_are_replaced_one_by_one_or_all_and_undo_brings_them_back(page: Pa
     expect(editor(page)).to_have_value(TEXT)
 
 
+def test_each_replacement_goes_on_to_the_next_place(page: Page) -> None:
+    outline(page, "A fox, a fox and a fox")
+    page.get_by_label("Find").fill("fox")
+    page.get_by_label("Replace with").fill("very large wolf")
+    page.get_by_role("button", name="Next").click()
+    for left in (2, 1):
+        page.get_by_role("button", name="Replace", exact=True).click()
+        expect(page.get_by_text(f"{left} found")).to_be_visible()
+        assert marked(page) == "fox"
+    page.get_by_role("button", name="Replace", exact=True).click()
+    expect(editor(page)).to_have_value("A very large wolf, a very large wolf and a very large wolf")
+
+
 def test_a_book_of_100_000_words_opens_and_takes_keys(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "book.json"
     file.write_text(json.dumps(book()))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.studio.steps import editor, settings
 from tests.studio.test_accessible import AXE, RUN
@@ -151,3 +151,20 @@ def test_the_passage_below_the_tree_is_reached_by_keyboard(page: Page, tmp_path:
     before = passage.evaluate("one => one.scrollTop")
     page.keyboard.press("Home")
     page.wait_for_function("top => document.activeElement.scrollTop < top", arg=before)
+
+
+def test_a_click_on_a_candidate_without_text_leaves_the_story_where_it_is(page: Page) -> None:
+    page.get_by_role("button", name="Branches").click()
+    held: list[Route] = []
+    page.route("**/v1/events", lambda route: held.append(route))
+    editor(page).fill("The fox")
+    editor(page).press("Control+Enter")
+    empty = page.get_by_role("treeitem", name="(empty)")
+    expect(empty.first).to_be_visible()
+    empty.nth(3).click()
+    editor(page).press("Escape")
+    expect(empty).to_have_count(0)
+    expect(editor(page)).to_have_value("The fox")
+    editor(page).press("End")
+    editor(page).press_sequentially(" ran")
+    expect(page.locator(".leaf.current")).to_have_accessible_name("The fox ran")

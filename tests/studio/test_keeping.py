@@ -255,3 +255,23 @@ def test_one_click_backs_up_all_stories_and_the_file_brings_them_back(page: Page
     page.locator("input[type=file]").set_input_files(file)
     expect(editor(page)).to_have_value("The fox slept.")
     expect(page.get_by_text("Trash (1)")).to_be_visible()
+
+
+def test_deleted_words_stay_deleted_after_a_reload(page: Page) -> None:
+    settings(page, max_tokens=5, next=False)
+    ask(page)
+    before = texts(page)
+    editor(page).fill(f"{OPENING} zebra")
+    pause(page)
+    editor(page).fill(OPENING)
+    pause(page)
+    page.reload()
+    page.get_by_role("button", name="Stories").click()
+    search = page.get_by_label("Search all stories")
+    for words, found in (("little fox", "2 found"), ("zebra", "Nothing found.")):
+        search.fill(words)
+        search.press("Enter")
+        expect(page.get_by_text(found, exact=True)).to_be_visible()
+    page.get_by_role("button", name="Branches").click()
+    expect(page.get_by_role("treeitem")).to_have_count(5)
+    expect(page.locator(".card .text")).to_have_text(before)

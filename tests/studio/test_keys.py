@@ -5,7 +5,20 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import OPENING, act, ask, cards, editor, gone, over, settings, texts, value
+from tests.studio.steps import (
+    LONG,
+    OPENING,
+    act,
+    ask,
+    cards,
+    editor,
+    gone,
+    over,
+    settings,
+    streaming,
+    texts,
+    value,
+)
 
 FEW = {"max_tokens": 6, "next": False}
 MIDDLE = 10  # of OPENING
@@ -128,3 +141,37 @@ def test_shift_and_a_click_choose_a_part_of_a_compared_candidate(page: Page) -> 
     assert taken
     assert second.startswith(taken)
     assert len(taken) < len(second)
+
+
+def test_alt_and_a_digit_in_another_field_choose_nothing(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page)
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_label("Name").press("Alt+1")
+    page.keyboard.press("Escape")
+    page.keyboard.type(".")
+    expect(editor(page)).to_have_value(OPENING + ".")
+
+
+def test_escape_at_an_open_info_closes_it_and_stops_nothing(page: Page) -> None:
+    settings(page, **LONG)
+    streaming(page)
+    cards(page).first.get_by_role("button", name="Details").click()
+    expect(page.locator(":popover-open")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(page.locator(":popover-open")).to_have_count(0)
+    page.wait_for_timeout(300)
+    expect(page.locator(".card.running")).to_have_count(4)
+    page.keyboard.press("Escape")
+    expect(page.locator(".card.running")).to_have_count(0)
+
+
+def test_keys_of_an_input_method_are_its_own(page: Page) -> None:
+    page.get_by_role("button", name="Untitled").click()
+    title = page.get_by_label("Title")
+    title.fill("狐")
+    title.evaluate("""field => ["Enter", "Escape"].forEach((key) => field.dispatchEvent(
+        new KeyboardEvent("keydown", { key, isComposing: true, bubbles: true, cancelable: true })))""")
+    expect(title).to_be_focused()
+    title.press("Enter")
+    expect(page.get_by_role("heading", name="狐")).to_be_visible()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from llama_srb.studio import files
 from tests.studio.conftest import PATIENCE_MS
 from tests.studio.steps import ask, cards, editor, settings
 from tests.support.serving import Server, serving
@@ -103,3 +107,30 @@ def test_without_the_server_the_app_opens_with_the_story(app: BrowserContext) ->
     editor(page).press_sequentially(" It rained.")
     page.reload()
     expect(editor(page)).to_have_value("A heron waited. It rained.")
+
+
+class Away(BaseHTTPRequestHandler):
+    """A proxy whose server is away."""
+
+    def do_GET(self) -> None:
+        self.send_error(502)
+
+
+def test_an_error_of_a_proxy_does_not_take_the_place_of_the_page(app: BrowserContext) -> None:
+    page = app.new_page()
+    with serving() as server:
+        page.goto(server.url)
+        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+        editor(page).fill("A heron waited.")
+        expect(page.locator(".saved")).to_contain_text("Saved")
+        page.reload()
+    with ThreadingHTTPServer(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), Away) as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        page.reload()
+        expect(editor(page)).to_have_value("A heron waited.")
+        proxy.shutdown()
+
+
+def test_a_change_of_any_file_makes_another_worker() -> None:
+    data = files()["worker.js"].data
+    assert re.match(rb'const VERSION = "[0-9a-f]{32}";\n// The service worker', data)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.studio.conftest import PATIENCE_MS
 from tests.studio.steps import editor, settings
@@ -17,12 +17,15 @@ from tests.support.serving import LASTING, Server, serving
 
 Visit = Callable[..., Page]
 
+MAX_BODY = 100_000  # bytes: below a long story
+
 
 @pytest.fixture(scope="module")
 def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that keeps stories."""
     folder = tmp_path_factory.mktemp("stories")
-    with serving("--stories", str(folder), "--", "-t", "1", *LASTING) as server:
+    bounds = ("--max-body", str(MAX_BODY))
+    with serving("--stories", str(folder), *bounds, "--", "-t", "1", *LASTING) as server:
         yield server
 
 
@@ -112,6 +115,31 @@ def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visi
     shared(phone)
     learn(laptop)
     expect(editor(laptop)).to_have_value("Once, offline")
+
+
+@pytest.mark.parametrize("pause_ms", [0, 700], ids=["just typed", "part of the tree"])
+def test_what_is_typed_while_another_version_comes_in_stays(
+    visit: Visit, keeper: Server, pause_ms: int
+) -> None:
+    phone, laptop = two(visit, keeper)
+    held: list[Route] = []
+    laptop.route("**/v1/stories/*", lambda route: held.append(route), times=1)
+    write(phone, "Once upon a time")
+    learn(laptop)
+    until(lambda: bool(held), laptop)
+    editor(laptop).fill("Once in winter")
+    laptop.wait_for_timeout(pause_ms)
+    held[0].continue_()
+    conflict = laptop.get_by_role("alert", name="Two versions of this story")
+    expect(conflict.get_by_label("On the other device")).to_contain_text("Once upon a time")
+    expect(editor(laptop)).to_have_value("Once in winter")
+    conflict.get_by_role("button", name="Go on with this one").click()
+    expect(conflict).to_have_count(0)
+    shared(laptop)
+    laptop.reload()
+    expect(editor(laptop)).to_have_value("Once in winter")
+    learn(phone)
+    expect(editor(phone)).to_have_value("Once in winter")
 
 
 @pytest.mark.parametrize("which", ["this one", "the other one"])
@@ -215,3 +243,92 @@ def test_candidates_are_shared_without_their_tokens(visit: Visit, keeper: Server
     laptop = visit(keeper.url)
     open_story(laptop, "Once upon a time")
     expect(laptop.locator(".card")).to_have_count(4)
+
+
+def memory(page: Page, text: str) -> None:
+    page.get_by_role("button", name="Background", exact=True).click()
+    page.get_by_label("Memory").fill(text)
+    page.keyboard.press("Escape")
+
+
+def apart(phone: Page, laptop: Page) -> None:
+    """The phone is offline; what the laptop has written is on the server; then the phone learns of it."""
+    shared(laptop)
+    phone.context.set_offline(False)
+    phone.wait_for_timeout(700)
+    learn(phone)
+
+
+@pytest.mark.parametrize("which", ["this one", "the other one"])
+def test_a_conflict_keeps_the_background_of_both_devices(visit: Visit, keeper: Server, which: str) -> None:
+    phone, laptop = two(visit, keeper)
+    phone.context.set_offline(True)
+    memory(phone, "It is spring.")
+    memory(laptop, "It is winter.")
+    apart(phone, laptop)
+    conflict = phone.get_by_role("alert", name="Two versions of this story")
+    expect(conflict).to_contain_text("also differ in: memory")
+    conflict.get_by_role("button", name=f"Go on with {which}").click()
+    expect(conflict).to_have_count(0)
+    chosen, other = ("spring", "winter") if which == "this one" else ("winter", "spring")
+    phone.get_by_role("button", name="Background", exact=True).click()
+    expect(phone.get_by_label("Memory")).to_have_value(f"It is {chosen}.")
+    phone.keyboard.press("Escape")
+    open_story(phone, "The fox (other version)")
+    phone.get_by_role("button", name="Background", exact=True).click()
+    expect(phone.get_by_label("Memory")).to_have_value(f"It is {other}.")
+
+
+def shelf(page: Page, text: str) -> None:
+    editor(page).evaluate("(e, [from, to]) => e.setSelectionRange(from, to)", text and [0, len(text)])
+    page.get_by_role("button", name="Shelf", exact=True).click()
+    page.get_by_role("button", name="Keep the selection").click()
+    page.keyboard.press("Escape")
+
+
+def test_passages_that_two_devices_keep_are_on_both_shelves(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    phone.context.set_offline(True)
+    shelf(phone, "Once")
+    shelf(laptop, "On")
+    apart(phone, laptop)
+    shared(phone)
+    learn(laptop)
+    for page in (phone, laptop):
+        page.get_by_role("button", name="Shelf", exact=True).click()
+        expect(page.locator(".panel .list .text")).to_have_count(2)
+
+
+def test_a_story_that_the_server_refuses_stops_no_other(visit: Visit, keeper: Server) -> None:
+    phone = visit(keeper.url)
+    phone.context.set_offline(True)
+    named(phone, "The fox")
+    editor(phone).fill("Once")
+    open_other(phone)
+    editor(phone).fill("So long. " * (MAX_BODY // 9))
+    phone.wait_for_timeout(700)
+    phone.context.set_offline(False)
+    learn(phone)
+    until(lambda: kept(keeper) == [("The fox", "kept")], phone)
+    refused = re.compile("not on the server yet: .*--max-body")
+    expect(phone.locator(".saved")).to_have_attribute("title", refused)
+    open_story(phone, "The fox")
+    expect(phone.locator(".saved")).to_have_attribute(
+        "title", re.compile("on the server; but not “Untitled”")
+    )
+
+
+def test_a_page_sends_what_is_written_when_it_is_hidden(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    laptop.context.set_offline(True)  # it has no part in this
+    editor(phone).fill("Once upon a time")
+    phone.evaluate("""() => {
+        Object.defineProperty(document, "hidden", { value: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }""")
+    until(lambda: "Once upon a time" in stored(keeper, "The fox"), phone)
+
+
+def stored(server: Server, name: str) -> str:
+    (one,) = (one for one in stories(server) if (one["name"], one["state"]) == (name, "kept"))
+    return server.call("GET", f"/v1/stories/{one['id']}")[2].decode()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings, streaming, texts
+from tests.support.serving import Server
 
 
 def told(page: Page, told: bool = True) -> None:
@@ -54,3 +55,39 @@ def test_another_story_can_be_written_in_the_second_tab(tabs: list[Page]) -> Non
     told(second, False)
     settings(second, max_tokens=5, next=False)
     ask(second)
+
+
+def test_a_name_given_in_the_second_tab_takes_the_story_over_with_all_text(tabs: list[Page]) -> None:
+    first, second = tabs
+    told(second)
+    editor(first).fill("Mine")
+    first.wait_for_timeout(700)  # typing becomes part of the story
+    second.get_by_role("button", name="Stories").click()
+    second.get_by_label("Name").fill("The fox")
+    second.get_by_label("Name").press("Tab")
+    told(first)
+    expect(second.get_by_role("heading", name="The fox")).to_be_visible()
+    expect(editor(second)).to_have_value("Mine")
+    second.wait_for_timeout(700)
+    second.reload()
+    expect(editor(second)).to_have_value("Mine")
+
+
+def test_a_page_that_waits_for_an_older_tab_says_so(browser: Browser, server: Server) -> None:
+    context = browser.new_context(service_workers="block")
+    older, page = context.new_page(), context.new_page()
+    older.goto(f"{server.url}/studio/icon.svg")
+    older.evaluate("""() => new Promise((done) => {
+        const request = indexedDB.open("llama-srb studio", 1);
+        request.onupgradeneeded = () => {
+            request.result.createObjectStore("stories", { keyPath: "id" });
+            request.result.createObjectStore("nodes", { keyPath: ["story", "id"] });
+        };
+        request.onsuccess = done;  // which it does not close
+    }).then(() => true)""")
+    page.goto(server.url)
+    expect(page.get_by_text("Close the other tabs of the studio")).to_be_visible()
+    older.close()
+    expect(editor(page)).to_have_value("")
+    expect(page.get_by_text("Close the other tabs of the studio")).to_have_count(0)
+    context.close()
