@@ -211,7 +211,8 @@ def test_errors_have_the_dialects_form(server: Server, path: str, body: Any, sta
 def test_presets_are_listed_and_used_and_overridden(server: Server) -> None:
     presets = {preset["name"]: preset for preset in server.json("GET", "/v1/presets")[1]["data"]}
     assert presets["greedy"] == {
-        "name": "greedy", "about": "Nothing by chance.", "fields": {"temperature": 0, "max_tokens": 3},
+        "name": "greedy", "title": "Greedy", "about": "Nothing by chance.",
+        "fields": {"temperature": 0, "max_tokens": 3},
     }  # fmt: skip
     assert {"creative", "no-loops"} <= presets.keys()
     for name in presets:

@@ -52,7 +52,7 @@ FRAMES: list[tuple[Event, str]] = [
         '{"event": "stop", "index": 7, "length": 128, "stop": 0, "finish_reason": "length"}',
     ),
     (
-        Stop("1", 2, 9, 1, "stop", "", -11.5, -1.25, 0.75, 0),
+        Stop("1", 2, 9, 1, "stop", "", -11.5, -1.25, 0.75, duplicate_of=0),
         '{"event": "stop", "index": 2, "length": 9, "stop": 1, "finish_reason": "stop", "logprob": -11.5, '
         '"mean_logprob": -1.25, "distinct_2": 0.75, "duplicate_of": 0}',
     ),

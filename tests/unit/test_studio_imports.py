@@ -8,7 +8,8 @@ from graphlib import TopologicalSorter
 from tests.support.places import ROOT
 
 FILES = {file.name: file.read_text() for file in (ROOT / "llama_srb/studio").glob("*.js")}
-IMPORTS = {name: set(re.findall(r'(?:from |import\()"\./(\w+\.js)"', text)) for name, text in FILES.items()}
+NAMED = r'(?:(?:from |import\()"\./|register\("studio/)(\w+\.js)"'
+IMPORTS = {name: set(re.findall(NAMED, text)) for name, text in FILES.items()}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
