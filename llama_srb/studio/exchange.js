@@ -109,6 +109,8 @@ const KEPT = {
   seen: isFlag,
   seed: Number.isFinite,
   length: Number.isFinite,
+  thoughts: isText,
+  ends: (ends) => Object.values(Object(ends)).every(Number.isFinite),
   born: Number.isFinite,
   sampling: (values) => Object.values(Object(values)).every((value) => Object(value) !== value),
   tokens: (tokens) => Array.isArray(tokens) && tokens.every(isToken),

@@ -5,7 +5,9 @@ import { counting } from "./pieces.js";
 import { refresh, say, session } from "./session.js";
 import { Button, changed, html, useChanges, useRef, useState } from "./ui.js";
 
-const HEADING = /^(?:(#{1,6}) +(.+)|((?:chapter|part|book|prologue|epilogue)\b.{0,80}))$/gim;
+const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–—-].{0,80})?";
+const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
+const HEADING = new RegExp(`^(?:(#{1,6}) +(.+)|(${NAMED}|${NUMBERED}))$`, "gim");
 
 const wordsIn = counting();
 
