@@ -99,8 +99,10 @@ function Compare() {
 
 function Prompts() {
   const { prompts } = tuning.input;
-  const put = (i, text) => input({ prompts: prompts.with(i, text) });
-  const remove = (i) => input({ prompts: prompts.toSpliced(i, 1) });
+  // of the newest list: several edits may come before the page is drawn again
+  const change = (changed) => input({ prompts: changed(tuning.input.prompts) });
+  const put = (i, text) => change((list) => list.with(i, text));
+  const remove = (i) => change((list) => list.toSpliced(i, 1));
   return html`<div class="prompts">
     ${prompts.map(
       (text, i) => html`<div class="tools" key=${i}>
@@ -111,7 +113,7 @@ function Prompts() {
         html`<${Button} label=${`Remove prompt ${i + 1}`} icon="✕" onClick=${() => remove(i)} />`
       }</div>`,
     )}
-    <${Button} label="Add a prompt" onClick=${() => input({ prompts: [...prompts, ""] })} /></div>`;
+    <${Button} label="Add a prompt" onClick=${() => change((list) => [...list, ""])} /></div>`;
 }
 
 const told = (...facts) => facts.filter(Boolean).join(" · ");

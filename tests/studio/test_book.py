@@ -15,7 +15,10 @@ from benchmarks.loads.studio_book import CHAPTERS, book
 from tests.studio.steps import editor
 
 MANY_MS = 1500  # for one key: far above what it takes, since other programs run beside the tests
-TEXT = "# One\n\nThe fox ran. The Fox slept.\n\nPart of him woke.\n\n## A part\n\nA fox.\n\nChapter 2\n\nThe owl woke."
+TEXT = (
+    "# One\n\nThe fox ran. The Fox slept.\n\nPart of him woke.\n\n"
+    "## A part\n\nA fox.\n\nChapter 2\n\nThe owl woke."
+)
 
 
 def outline(page: Page, text: str = TEXT) -> None:

@@ -34,6 +34,7 @@ def test_a_card_shows_three_actions_and_a_menu_has_the_rest(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     actions = cards(page).first.locator(".actions")
+    expect(actions.get_by_role("button", name="Part")).to_be_visible()
     assert actions.inner_text().split() == ["Part", "Edit", "Pin", "⋯"]
     actions.get_by_role("button", name="Actions").click()
     assert actions.locator(".popover").inner_text().split() == ["Longer", "Again", "Copy", "Keep", "Diff"]
