@@ -3,13 +3,6 @@
 #include "cases.h"
 #include "world.h"
 
-struct id_row {
-    const char *              name;
-    asked                     request;
-    std::vector<const char *> sampled;  // in each step
-    const char *              expected; // events
-};
-
 static asked with_ids(std::vector<std::string> stop = {}, const char * banned = nullptr) {
     asked a      = {"a", "abc"};
     a.return_ids = true;
@@ -34,7 +27,7 @@ static asked with_stop_text(std::string stop) {
 }
 
 // clang-format off
-static const id_row table[] = {
+static const sampled_row table[] = {
     {"ids, the end token is one of them",
      with_ids(), {"x", "$"},
      "a start count=1 prompt_tokens=3 cached_tokens=0 prompt_token_ids=[1,2,3]\n"
@@ -94,16 +87,6 @@ static const id_row table[] = {
 };
 // clang-format on
 
-static void run(const id_row & row) {
-    world w;
-    w.ask(row.request);
-    for (const char * sampled : row.sampled) {
-        w.step(sampled);
-    }
-    expect_equal(row.expected, w.take_events());
-    expect(w.requests.empty(), "the request has not ended");
-}
-
 static std::string spelled(const std::vector<llama_token> & tokens, const letters & vocab) {
     std::string text;
     for (const llama_token token : tokens) {
@@ -143,8 +126,8 @@ static void run_rewound_fork() {
 }
 
 void add_id_cases(std::vector<test_case> & cases) {
-    for (const id_row & row : table) {
-        cases.push_back({row.name, [&row] { run(row); }});
+    for (const sampled_row & row : table) {
+        cases.push_back({row.name, [&row] { row.run(); }});
     }
     cases.push_back({"ids, a fork that rewinds before its beginning", run_rewound_fork});
     cases.push_back({"history, tokens as drawn, and those of the text", run_history});

@@ -2,13 +2,6 @@
 #include "cases.h"
 #include "world.h"
 
-struct second_row {
-    const char *              name;
-    asked                     request;
-    std::vector<const char *> sampled;  // in each step
-    const char *              expected; // events
-};
-
 static asked with_then(const char * then, int32_t max_tokens, bool return_free = false,
                        bool logprobs = false) {
     asked a       = {"a", "abc"};
@@ -35,7 +28,7 @@ static asked two_with_then() {
 }
 
 // clang-format off
-static const second_row table[] = {
+static const sampled_row table[] = {
     {"the second answer follows the free one and the text",
      with_then("tu", 2), {"x", "y", "q", "r"},
      "a start count=1 prompt_tokens=3 cached_tokens=0\n"
@@ -108,16 +101,6 @@ static const second_row table[] = {
      "a done count=1 prompt_tokens=60 cached_tokens=0 completion_tokens=1\n"},
 };
 // clang-format on
-
-static void run(const second_row & row) {
-    world w;
-    w.ask(row.request);
-    for (const char * sampled : row.sampled) {
-        w.step(sampled);
-    }
-    expect_equal(row.expected, w.take_events());
-    expect(w.requests.empty(), "the request has not ended");
-}
 
 //
 // cells
@@ -261,8 +244,8 @@ static void run_history() {
 }
 
 void add_second_cases(std::vector<test_case> & cases) {
-    for (const second_row & row : table) {
-        cases.push_back({std::string("then, ") + row.name, [&row] { run(row); }});
+    for (const sampled_row & row : table) {
+        cases.push_back({std::string("then, ") + row.name, [&row] { row.run(); }});
     }
     const test_case others[] = {
         {"then, the free answer keeps its cells", run_cells_are_kept},

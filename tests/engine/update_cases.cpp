@@ -3,13 +3,6 @@
 #include "cases.h"
 #include "world.h"
 
-struct update_row {
-    const char *              name;
-    asked                     request;
-    std::vector<const char *> sampled;  // in each step
-    const char *              expected; // events
-};
-
 static asked with_stop(std::vector<std::string> stop, int32_t min_tokens = 0, bool logprobs = false) {
     asked a      = {"a", "abc"};
     a.stop       = std::move(stop);
@@ -53,7 +46,7 @@ static asked with_sum(const char * banned) {
 }
 
 // clang-format off
-static const update_row table[] = {
+static const sampled_row table[] = {
     {"stop, an end-of-text token ends a sequence and has no text",
      {"a", "abc"}, {"x", "$"},
      "a start count=1 prompt_tokens=3 cached_tokens=0\n"
@@ -191,16 +184,6 @@ static const update_row table[] = {
      "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
 };
 // clang-format on
-
-static void run(const update_row & row) {
-    world w;
-    w.ask(row.request);
-    for (const char * sampled : row.sampled) {
-        w.step(sampled);
-    }
-    expect_equal(row.expected, w.take_events());
-    expect(w.requests.empty(), "the request has not ended");
-}
 
 //
 // rewinds
@@ -378,8 +361,8 @@ static void run_seen_tokens() {
 }
 
 void add_update_cases(std::vector<test_case> & cases) {
-    for (const update_row & row : table) {
-        cases.push_back({row.name, [&row] { run(row); }});
+    for (const sampled_row & row : table) {
+        cases.push_back({row.name, [&row] { row.run(); }});
     }
     const test_case others[] = {
         {"rewind, the first token of the phrase is banned at its place", run_rewind_bans_the_first_token},

@@ -299,3 +299,13 @@ std::string world::lists() const {
     }
     return text;
 }
+
+void sampled_row::run() const {
+    world w;
+    w.ask(request);
+    for (const char * letters : sampled) {
+        w.step(letters);
+    }
+    expect_equal(expected, w.take_events());
+    expect(w.requests.empty(), "the request has not ended");
+}

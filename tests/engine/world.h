@@ -114,3 +114,13 @@ class world {
     const model_facts    facts;
     const int32_t        n_parallel;
 };
+
+// One request by itself: the letters that its steps sample, and its events.
+struct sampled_row {
+    const char *              name;
+    asked                     request;
+    std::vector<const char *> sampled;  // in each step
+    const char *              expected; // events
+
+    void run() const;
+};

@@ -92,14 +92,19 @@ def test_the_page_can_be_installed_as_an_app(app: BrowserContext, server: Server
     assert [error for error in errors if error != "in-incognito"] == []
 
 
+def write_in_the_app(page: Page, server: Server) -> None:
+    """Writes a story, when the page's worker keeps its files."""
+    page.goto(server.url)
+    page.evaluate("navigator.serviceWorker.ready.then(() => true)")
+    editor(page).fill("A heron waited.")
+    expect(page.locator(".saved")).to_contain_text("Saved")
+    page.reload()
+
+
 def test_without_the_server_the_app_opens_with_the_story(app: BrowserContext) -> None:
     page = app.new_page()
     with serving() as server:
-        page.goto(server.url)
-        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-        editor(page).fill("A heron waited.")
-        expect(page.locator(".saved")).to_contain_text("Saved")
-        page.reload()
+        write_in_the_app(page, server)
     page.reload()
     expect(editor(page)).to_have_value("A heron waited.")
     expect(page.get_by_role("alert")).to_contain_text("Can't reach the server.")
@@ -119,11 +124,7 @@ class Away(BaseHTTPRequestHandler):
 def test_an_error_of_a_proxy_does_not_take_the_place_of_the_page(app: BrowserContext) -> None:
     page = app.new_page()
     with serving() as server:
-        page.goto(server.url)
-        page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-        editor(page).fill("A heron waited.")
-        expect(page.locator(".saved")).to_contain_text("Saved")
-        page.reload()
+        write_in_the_app(page, server)
     with ThreadingHTTPServer(("127.0.0.1", int(server.url.rsplit(":", 1)[1])), Away) as proxy:
         threading.Thread(target=proxy.serve_forever).start()
         page.reload()
