@@ -7,7 +7,7 @@ import { apart } from "./best.js";
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
-import { isCut, look, partsFor, told, toldOfCut } from "./reads.js";
+import { isCut, look, numbered, partsFor, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
 import {
   baseModel,
@@ -185,6 +185,7 @@ async function withText(run, request, text) {
 
 async function follow(run, request) {
   run.prompt = request.continue ? null : request.prompt;
+  run.number = numbered();
   for await (const batch of events(request, run.abort.signal)) {
     const touched = new Set();
     for (const event of batch) TAKERS[event.event]?.(run, event, touched);
@@ -205,7 +206,7 @@ const TAKERS = {
   },
   queued: (run, { position }) => (run.position = position),
   start(run, { id, seed, prompt_tokens, cached_tokens, cut_tokens, story }) {
-    if (run.prompt) told(run.story, run.prompt, story);
+    if (run.prompt) told(run.story, run.prompt, story, run.number);
     else toldOfCut(run.story, cut_tokens);
     Object.assign(run, { id, seed, position: 0 });
     session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
