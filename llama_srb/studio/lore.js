@@ -31,7 +31,7 @@ const NUMBERS = {
   order: ["Order", "100", "Of a higher order an entry stays longer, and stands nearer to the end"],
   search: ["Characters searched", "as above", "Of the story's end, for the keys of this entry"],
   budget: ["Tokens, at most", "all", "A longer text is cut at a sentence"],
-  meaning: ["Near in meaning, %", "off", "Comes without a key, too, when its text is so near to the story's end"],
+  meaning: ["Near in meaning, %", "off", "Without a key, too, it comes when its text is so near to the story"],
 };
 
 function Entry({ entry }) {
@@ -67,7 +67,9 @@ const WHY = {
   key: ({ key }) => `there: “${key}” was found`,
   meaning: ({ nearness }) => `there: ${percent(nearness)} near in meaning`,
   no_key: ({ nearness }) =>
-    `not there: none of its keys was found${nearness === undefined ? "" : `, ${percent(nearness)} near in meaning`}`,
+    nearness === undefined
+      ? "not there: none of its keys was found"
+      : `not there: none of its keys was found, ${percent(nearness)} near in meaning`,
   no_second_key: () => "not there: no second key was found",
   budget: () => "not there: no tokens are left for it",
 };
