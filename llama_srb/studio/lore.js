@@ -31,7 +31,7 @@ const NUMBERS = {
   order: ["Order", "100", "Of a higher order an entry stays longer, and stands nearer to the end"],
   search: ["Characters searched", "as above", "Of the story's end, for the keys of this entry"],
   budget: ["Tokens, at most", "all", "A longer text is cut at a sentence"],
-  meaning: ["Near in meaning, %", "off", "Without a key, too, it comes when its text is so near to the story"],
+  meaning: ["Near in meaning, %", "off", "Without a key it comes when its text is so near to the story"],
 };
 
 function Entry({ entry }) {
