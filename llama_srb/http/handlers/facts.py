@@ -135,12 +135,7 @@ class ModelFacts:
     async def longest_embedded(self, command: Command) -> int:
         """The most tokens of a text that gets a vector."""
         await self.known(command)
-        return self.longest
-
-    @property
-    def longest(self) -> int:
-        """The most tokens of a text that gets a vector, as far as it is known."""
-        return int(self.pool.ready.embedding.get("max_tokens", INT32_MAX)) if self.pool.ready else INT32_MAX
+        return longest_of(self)
 
     def require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -206,6 +201,12 @@ def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     names = ", ".join(one.name for one in able) or "none"
     message = f"rank_by.judge.model is {shown(by.model)}; it must be a loaded model that generates texts, of "
     raise RequestError(f"{message}which you may use: {names}", param="rank_by.judge.model")
+
+
+def longest_of(facts: ModelFacts) -> int:
+    """The most tokens of a text that gets a vector, as far as it is known."""
+    ready = facts.pool.ready
+    return INT32_MAX if ready is None else int(ready.embedding.get("max_tokens", INT32_MAX))
 
 
 def lore_embedder_of(models: Iterable[ModelFacts]) -> ModelFacts:

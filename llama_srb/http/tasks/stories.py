@@ -14,7 +14,7 @@ from llama_srb.background import begin
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.http.auth.caller import BATCH
 from llama_srb.http.handlers.chosen import Chosen
-from llama_srb.http.handlers.facts import lore_embedder_of
+from llama_srb.http.handlers.facts import longest_of, lore_embedder_of
 from llama_srb.http.tasks.vectors import vectors_by
 from llama_srb.request.fields import CompletionRequest, ContinueFits, Limit
 from llama_srb.request.story.assembly import assembled, refuse_too_much, separate
@@ -64,7 +64,7 @@ def _near(story: Story, chosen: Chosen) -> Near | None:
 
     async def near(calls: Sequence[Call], text: str) -> list[Call]:
         embed = partial(vectors_by, model.served, chosen)
-        return await with_near(calls, story, text, model.longest, model.vectors, embed)
+        return await with_near(calls, story, text, longest_of(model), model.vectors, embed)
 
     return near
 
