@@ -264,6 +264,15 @@ def test_the_command_line_judges_with_its_own_engine(server: Server) -> None:
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
 
 
+def test_the_command_line_tells_the_order() -> None:
+    given = ("-n", "4", "--max-tokens", "8", "--seed", "3", "--rank-by", "logprob")
+    choices = json.loads(complete(*given, "--logprobs", "0", "--json"))["choices"]
+    means = [sum(token["logprob"] for token in choice["tokens"]) / choice["length"] for choice in choices]
+    assert means == sorted(means, reverse=True)
+    order = ", ".join(str(choice["index"]) for choice in choices)
+    assert complete(*given).splitlines()[-1] == f"best first: {order}"
+
+
 def test_a_judge_chooses_the_best_of_many(several: Server) -> None:
     everyone = whole(several, model="tale", rank_by={"judge": JUDGE}, diversity="none")
     best = whole(several, model="tale", rank_by={"judge": JUDGE}, diversity="none", n=1, best_of=16)
