@@ -141,8 +141,8 @@ def _refuse_other_models(request: CompletionRequest) -> None:
         message = f"rank_by.{by.name}.by is embeddings; only a server with an embedding model "
         raise RequestError(f"{message}computes them (--url)", param="rank_by")
     if _is_judged(request) and by is not None and by.model is not None:
-        message = f"rank_by.judge.model is {shown(by.model)}; without --url the model that writes is the only "
-        raise RequestError(f"{message}one, and judges without it", param="rank_by.judge.model")
+        message = f"rank_by.judge.model is {shown(by.model)}; without --url the model that writes is the "
+        raise RequestError(f"{message}only one, and judges without it", param="rank_by.judge.model")
 
 
 def _is_judged(request: CompletionRequest) -> bool:

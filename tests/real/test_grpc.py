@@ -130,7 +130,12 @@ async def test_the_start_event_names_what_a_task_recalls(
 
 
 async def test_texts_that_finish_and_prune_end_say_so(port: int) -> None:
-    fields = {"ignore_eos": True, "prune": {"at": [4], "keep": 5}, "finish": {"first": 2}, "rank_by": "logprob"}
+    fields = {
+        "ignore_eos": True,
+        "prune": {"at": [4], "keep": 5},
+        "finish": {"first": 2},
+        "rank_by": "logprob",
+    }
     async with Rpc(port) as rpc:
         events = await all_of(rpc.complete(prompt="Once", n=8, max_tokens=12, fields=fields))
     stops = [event for name, event in events if name == "stop"]
