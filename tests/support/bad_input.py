@@ -266,7 +266,7 @@ STRUCTURES = [
 
 
 STORY_FIELDS = "memory, note, lore, summary, budget, search, separator"
-ENTRY_FIELDS = "keys, also, text, name, always, order, search, budget"
+ENTRY_FIELDS = "keys, also, text, name, always, order, search, budget, meaning"
 
 
 def story(what: str, message: str, param: str, value: Any) -> Case:
@@ -290,6 +290,11 @@ STORIES = [
           {"lore": [{"text": "x", "keys": "x" * 501}]}),
     story("an open group", "lore[0].keys[0] is no regular expression: missing ): a(b", "lore[0].keys[0]",
           {"lore": [{"text": "x", "keys": "/a(b/"}]}),
+    story("meaning 2", "lore[0].meaning is 2; it must be a number between 0 and 1", "lore[0].meaning",
+          {"lore": [{"text": "x", "meaning": 2}]}),
+    story("meaning without an embedding model",
+          "lore has entries with meaning, but no embedding model is loaded that you may use: load one, or give "
+          "keys instead", "lore", {"lore": [{"text": "x", "meaning": 0.5}]}),
     story("search 0", "search is 0; it must be between 1 and 1000000", "search", {"search": 0}),
     story("budget -1", "budget is -1; it must be between 0 and 2147483647", "budget", {"budget": -1}),
     Case("a story of token ids", {"prompt": [1, 2], "story": {}},
