@@ -156,6 +156,12 @@ class StopEvent(TypedDict):
     stop_token: NotRequired[
         Annotated[int, Field(description="The token of stop_token_ids that has ended it.")]
     ]
+    end: NotRequired[
+        Annotated[
+            Literal["sentences", "paragraphs"],
+            Field(description="The field end has ended the text: as many of these are there."),
+        ]
+    ]
 
 
 class ThenEvent(TypedDict):
@@ -170,6 +176,12 @@ class ThenEvent(TypedDict):
     stop: Count
     finish_reason: str
     stop_text: NotRequired[str]
+    end: NotRequired[
+        Annotated[
+            Literal["sentences", "paragraphs"],
+            Field(description="The field end has ended the text: as many of these are there."),
+        ]
+    ]
 
 
 class ExtendEvent(TypedDict):
@@ -310,6 +322,10 @@ def _progress(event: Progress) -> ProgressEvent:
     return {"event": "progress", "processed": event.processed, "total": event.total}
 
 
+def _unit(end: str) -> Literal["sentences", "paragraphs"]:
+    return "paragraphs" if end == "paragraphs" else "sentences"
+
+
 def _stop(event: Stop) -> StopEvent:
     made: StopEvent = {
         "event": "stop",
@@ -334,6 +350,8 @@ def _stop(event: Stop) -> StopEvent:
         made["free_length"] = event.free_length
     if event.stop_token is not None:
         made["stop_token"] = event.stop_token
+    if event.end:
+        made["end"] = _unit(event.end)
     return made
 
 
@@ -347,6 +365,8 @@ def _then(event: Then) -> ThenEvent:
     }
     if event.stop_text:
         made["stop_text"] = event.stop_text
+    if event.end:
+        made["end"] = _unit(event.end)
     return made
 
 
