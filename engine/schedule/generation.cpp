@@ -11,15 +11,6 @@ static const int32_t n_max_retries = 8; // of a sequence that is a duplicate of 
 // text
 //
 
-// How many of the bytes at a prompt's end the first n tokens have not spelled yet.
-static size_t n_not_spelled(size_t n_bytes, const std::vector<llama_token> & tokens, size_t n,
-                            const vocabulary & vocab) {
-    for (size_t i = 0; i < n && n_bytes > 0; i++) {
-        n_bytes -= std::min(n_bytes, vocab.piece(tokens[i], false).size());
-    }
-    return n_bytes;
-}
-
 // The bytes of the token at place i, and how many of them are the prompt's.
 struct token_text {
     std::string bytes;
@@ -67,12 +58,6 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
         s.output.message =
             std::make_unique<chat_message>(r.command->chat, r.id + " " + std::to_string(s.index));
         s.output.message->feed(sent, false);
-    }
-}
-
-void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab) {
-    if (const size_t n = n_not_spelled(bytes.size(), tokens, tokens.size(), vocab)) {
-        vocab.append(tokens, bytes.substr(bytes.size() - n));
     }
 }
 

@@ -190,7 +190,7 @@ bool passage_finder::is_over_before(uint32_t c) const {
     if (is_break && now.n_breaks > 0) {
         return true;
     }
-    if (!now.is_complete || is_mark(c) || closes(c) || goes_on(c, now.closed) || (is_space(c) && !is_break)) {
+    if (now.n_marks == 0 || is_mark(c) || closes(c) || goes_on(c, now.closed) || (is_space(c) && !is_break)) {
         return false;
     }
     const bool is_apart = is_break || now.n_spaces > 0 || is_one_of(wide_marks, now.end);
@@ -207,18 +207,17 @@ void passage_finder::take_space(uint32_t c) {
 
 // A sentence's end.
 void passage_finder::take_mark(uint32_t c) {
-    now.n_marks     = now.is_complete && !now.closed ? now.n_marks + 1 : 1;
-    now.end         = c;
-    now.is_complete = true;
-    now.closed      = false;
-    now.in_word     = now.in_word && c == '.'; // "e.g"
+    now.n_marks = now.closed ? 1 : now.n_marks + 1;
+    now.end     = c;
+    now.closed  = false;
+    now.in_word = now.in_word && c == '.'; // "e.g"
 }
 
 // Whether a quote or a bracket closes behind the sentence's end; » also behind a space, as in French.
 bool passage_finder::closes(uint32_t c) const {
     const bool is_typeset = now.last_space == no_break_space || now.last_space == narrow_space;
     const bool may_follow = now.n_spaces == 0 || (c == closing_guillemet && (now.is_quoted || is_typeset));
-    return now.is_complete && may_follow && is_one_of(closers, c);
+    return now.n_marks > 0 && may_follow && is_one_of(closers, c);
 }
 
 void passage_finder::take_closer() {
@@ -232,14 +231,15 @@ void passage_finder::take_plain(uint32_t c) {
     if (is_in_word && !now.in_word) {
         now.word.clear();
         now.begins_line = now.line_is_new;
-    } else if (is_in_word && now.is_complete) {
+    } else if (is_in_word && now.n_marks > 0) {
         now.word += U'.';
     }
     if (is_in_word && now.word.size() < n_longest) {
         now.word += c;
     }
-    now.has_text    = now.has_text || is_in_word || limit.unit == passage_unit::paragraphs;
-    now.in_word     = is_in_word;
-    now.is_quoted   = c == opening_guillemet || (now.is_quoted && c != closing_guillemet);
-    now.is_complete = now.closed = false;
+    now.has_text  = now.has_text || is_in_word || limit.unit == passage_unit::paragraphs;
+    now.in_word   = is_in_word;
+    now.is_quoted = c == opening_guillemet || (now.is_quoted && c != closing_guillemet);
+    now.n_marks   = 0;
+    now.closed    = false;
 }

@@ -36,9 +36,8 @@ class passage_finder {
     // What is read of the passage that has begun.
     struct passage_state {
         bool     has_text    = false; // of a sentence: a letter or a digit
-        bool     is_complete = false; // the last thing that is no space is a sentence's end
         uint32_t end         = 0;     // the last of its marks: . ? ! …
-        int32_t  n_marks     = 0;
+        int32_t  n_marks     = 0;     // sentence's ends that are the last thing that is no space: ?!
         bool     closed      = false; // a quote or bracket closes behind them
         size_t   n_spaces    = 0;     // bytes of spaces and line breaks at the end
         int32_t  n_breaks    = 0;     // line breaks among them

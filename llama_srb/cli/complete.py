@@ -138,8 +138,9 @@ def _refuse_vectors(request: CompletionRequest) -> None:
     if by is not None and by.needs_vectors:
         message = f"rank_by.{by.name}.by is embeddings; only a server with an embedding model "
         raise RequestError(f"{message}computes them (--url)", param="rank_by")
-    if by is not None and by.name == "judge":
-        raise RequestError("rank_by is judge; only a server's model judges texts (--url)", param="rank_by")
+    if by is not None and by.name in ("judge", "following"):
+        message = f"rank_by is {by.name}; only a server's model scores texts for it (--url)"
+        raise RequestError(message, param="rank_by")
 
 
 def _log_to_stderr(level: str) -> None:

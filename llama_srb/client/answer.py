@@ -23,9 +23,9 @@ class Choice:
     arguments (JSON).
 
     With `then` the text is the second answer; length counts both answers, free_length the free one, if
-    a second one follows. With then.return_free, free is the free answer, as a choice of its own. end: sentences
-    or paragraphs, if the field end has ended the text. token_ids, entropies: with return_token_ids and
-    return_entropies, of all tokens that were drawn.
+    a second one follows. With then.return_free, free is the free answer, as a choice of its own. end:
+    sentences or paragraphs, if the field of that name has ended the text. token_ids, entropies: with
+    return_token_ids and return_entropies, of all tokens that were drawn.
     """
 
     index: int

@@ -137,8 +137,8 @@ class StopEvent(TypedDict):
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
     With ranking: the sum and the mean of its tokens' logprobs, and distinct_2, the share of different pairs
-    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of. With
-    then: how many of the tokens are the free answer's.
+    of words. With dedupe: the index of the sequence that this one is a duplicate of. With then: how many of
+    the tokens are the free answer's. end: sentences or paragraphs, if `end` ended it.
     """
 
     event: Literal["stop"]
@@ -153,15 +153,8 @@ class StopEvent(TypedDict):
     certainty: NotRequired[float]
     duplicate_of: NotRequired[Count]
     free_length: NotRequired[Count]
-    stop_token: NotRequired[
-        Annotated[int, Field(description="The token of stop_token_ids that has ended it.")]
-    ]
-    end: NotRequired[
-        Annotated[
-            Literal["sentences", "paragraphs"],
-            Field(description="The field end has ended the text: as many of these are there."),
-        ]
-    ]
+    stop_token: NotRequired[Annotated[int, Field(description="Of stop_token_ids.")]]
+    end: NotRequired[str]
 
 
 class ThenEvent(TypedDict):
@@ -176,12 +169,7 @@ class ThenEvent(TypedDict):
     stop: Count
     finish_reason: str
     stop_text: NotRequired[str]
-    end: NotRequired[
-        Annotated[
-            Literal["sentences", "paragraphs"],
-            Field(description="The field end has ended the text: as many of these are there."),
-        ]
-    ]
+    end: NotRequired[str]
 
 
 class ExtendEvent(TypedDict):
@@ -322,10 +310,6 @@ def _progress(event: Progress) -> ProgressEvent:
     return {"event": "progress", "processed": event.processed, "total": event.total}
 
 
-def _unit(end: str) -> Literal["sentences", "paragraphs"]:
-    return "paragraphs" if end == "paragraphs" else "sentences"
-
-
 def _stop(event: Stop) -> StopEvent:
     made: StopEvent = {
         "event": "stop",
@@ -351,7 +335,7 @@ def _stop(event: Stop) -> StopEvent:
     if event.stop_token is not None:
         made["stop_token"] = event.stop_token
     if event.end:
-        made["end"] = _unit(event.end)
+        made["end"] = event.end
     return made
 
 
@@ -366,7 +350,7 @@ def _then(event: Then) -> ThenEvent:
     if event.stop_text:
         made["stop_text"] = event.stop_text
     if event.end:
-        made["end"] = _unit(event.end)
+        made["end"] = event.end
     return made
 
 

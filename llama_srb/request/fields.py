@@ -315,7 +315,8 @@ class CompletionRequest(_Row):
         'like all others first), certainty (of the model, the mean of all tokens), {"vote": {"regex"}} (of '
         "the answer that most texts have; the last match is a text's answer), "
         '{"judge": {"prompt", "answers", "model"}} (of which a loaded model gives the first answer rather '
-        'than the second). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
+        'than the second), {"following": {"text"}} (behind which that text is the likeliest). '
+        '{"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
     finish: Annotated[Finish | None, BeforeValidator(read_finish)] = _row(None, "diversity", neutral={},
         meaning="When texts that still run end, with finish_reason surplus: {first: k}, when k texts have "
         "ended by themselves; {vote_decided: true}, when no answer can overtake that which leads in "

@@ -105,10 +105,10 @@ def test_token_ids_spell_the_text_and_what_a_stop_string_cuts_off(engine: Lines,
         whole = engine.ask("detokenize", tokens=ids)["text"]
         assert whole.startswith(text + stop.get("stop_text", ""))
         if stop.get("end") == "sentences":
-            assert text[-1] in ".!?\"'" and whole.removeprefix(text).strip()
+            assert (text[-1] in ".!?\"'", whole.removeprefix(text) != "") == (True, True)
             continue
         if stop.get("end") == "paragraphs":
-            assert text == text.rstrip() and "\n" in whole.removeprefix(text)
+            assert (text == text.rstrip(), "\n" in whole.removeprefix(text)) == (True, True)
             continue
         assert (
             stop["finish_reason"] == "length"
