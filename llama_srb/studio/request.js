@@ -1,6 +1,7 @@
 // What a request says: the prompt at a point of the story, and the settings.
 
 import { structureField, textsOf } from "./fields.js";
+import { lengthFields } from "./lengths.js";
 import { hasParts } from "./parts.js";
 import { isCut, partsFor } from "./reads.js";
 import { isContinuable, modelField, session } from "./session.js";
@@ -27,7 +28,7 @@ export function body(story, point, n) {
     ...(story.kind === "chat" ? { messages: messages(story, point) } : promptOf(story, point)),
     n,
     ...modelField(),
-    max_tokens: settings.max_tokens,
+    ...lengthFields(),
     logprobs: settings.alternatives,
     ...settings.values,
     ...Object.fromEntries(lists),

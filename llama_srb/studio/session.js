@@ -9,6 +9,7 @@ export const DEFAULTS = {
   n: 4,
   n_branches: 8, // while the tree is looked at
   max_tokens: 60,
+  length: { kind: "tokens", count: 0 }, // or sentences, paragraphs
   next: true,
   alternatives: 10,
   colours: false,
