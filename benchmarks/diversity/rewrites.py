@@ -3,9 +3,9 @@
 .venv/bin/python benchmarks/diversity/rewrites.py [--stories FILE] [--questions N]
 
 From held-out stories, each followed by a line <|endoftext|>: a sentence of the middle is taken out, and the
-model writes 15 others behind the text before it, each to the end of a sentence. The 16 are ordered by the mean
-log-probability of the next 60 words behind each (`rank_by.following`), and as plain continuations: by their
-own. How often is the true one among the first 4? By chance in a quarter.
+model writes 15 others behind the text before it, each to the end of a sentence. The 16 are ordered by the
+mean log-probability of the next 60 words behind each (`rank_by.following`), and as plain continuations: by
+their own. How often is the true one among the first 4? By chance in a quarter.
 """
 
 from __future__ import annotations
