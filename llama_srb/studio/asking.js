@@ -241,7 +241,8 @@ const TAKERS = {
     const node = run.nodes[index];
     run.tokens += tokens?.length ?? 1;
     if (!node) return;
-    node.text += node.replaces && !node.text && text ? beginning(text, node.replaces) : text;
+    const begins = node.replaces && !node.text.trim();
+    node.text = begins ? beginning(node.text + text, node.replaces) : node.text + text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
     if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
     touched.add(node);

@@ -22,8 +22,8 @@ export function passageIn(text, from, to) {
   return selected.trim() ? [first - gap.length, from + selected.trimEnd().length] : null;
 }
 
-/** The beginning of a rewrite, with the space of the old text if it has none. */
-export const beginning = (text, old) => (/^\s/.test(text) ? "" : /^[ \t]*/.exec(old)[0]) + text;
+/** The beginning of a rewrite, with the space that the old text begins with. */
+export const beginning = (text, old) => /^[ \t]*/.exec(old)[0] + text.trimStart();
 
 /** The fields of a request for rewrites of `old`, which stands behind a node. */
 export function rewriteFields(story, id, old) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.real.answer_cases import INFILL
 from tests.studio.conftest import visiting
 from tests.studio.steps import Body, asked, cards, editor, over, settings, texts, value
 from tests.support.models import write_model
-from tests.support.serving import serving
+from tests.support.serving import Server, serving
 
 BEFORE = "Once upon a time, there was a little fox."
 MIDDLE = " He liked to play in the sun."
@@ -34,6 +35,13 @@ def rewritten(page: Page, begin: int, end: int, story: str = STORY) -> Body:
     return body
 
 
+def behind(server: Server, prompt: str) -> float:
+    """The mean logprob of what stands behind the passage."""
+    status, answer = server.json("POST", "/v1/score", {"prompt": prompt, "texts": [BEHIND]})
+    assert status == 200, answer
+    return float(answer["data"][0]["mean"])
+
+
 def test_a_candidate_goes_to_the_end_of_so_many_sentences(page: Page) -> None:
     settings(page, max_tokens=3, next=False)
     page.get_by_role("button", name="Settings").click()
@@ -45,16 +53,17 @@ def test_a_candidate_goes_to_the_end_of_so_many_sentences(page: Page) -> None:
     assert all(ENDED.search(text) for text in texts(page)), texts(page)
 
 
-def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(page: Page) -> None:
+def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(page: Page, server: Server) -> None:
     settings(page, next=True, n=4)
     body = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
     assert body["prompt"] == BEFORE
     assert body["end"] == {"sentences": 1}
     assert BEHIND.startswith(body["rank_by"]["following"]["text"][:60])
     expect(page.locator(".card.running")).to_have_count(0)
-    shown = [text for text in texts(page) if text != MIDDLE]
-    assert len(shown) >= 4
-    assert all(ENDED.search(text) for text in shown[:4]), shown
+    over(page, 4)
+    assert all(ENDED.search(text) for text in texts(page)), texts(page)
+    ranked = [behind(server, BEFORE + text) for text in texts(page)]
+    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(ranked)), ranked
     first = cards(page).nth(0).locator(".text").text_content()
     page.keyboard.press("Alt+1")
     assert value(page, STORY) == BEFORE + str(first) + BEHIND
