@@ -220,8 +220,8 @@ def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
     [
         ({"medoid": {"by": "embeddings"}}, "only a server with an embedding model computes them (--url)"),
         (
-            {"judge": {"prompt": "{text}", "answers": ["a", "b"]}},
-            "only a server's model scores texts for it",
+            {"judge": {"prompt": "{text}", "answers": ["a", "b"], "model": "other"}},
+            'rank_by.judge.model is "other"; without --url the model that writes is the only one',
         ),
         ({"following": {"text": " and so"}}, "only a server's model scores texts for it"),
     ],
@@ -255,6 +255,23 @@ def test_a_judge_puts_the_text_of_the_largest_margin_first(several: Server, more
     margins = [margin(several, choice["text"], JUDGE, model="tale") for choice in answer["choices"]]
     assert len(set(margins)) > 1
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
+
+
+def test_the_command_line_judges_with_its_own_engine(server: Server) -> None:
+    options = ["-n", "6", "--max-tokens", "12", "--seed", "3", "--rank-by", json.dumps({"judge": JUDGE})]
+    answer = json.loads(complete("--json", *options))
+    margins = [margin(server, choice["text"], JUDGE) for choice in answer["choices"]]
+    assert len(set(margins)) > 1
+    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
+
+
+def test_the_command_line_tells_the_order() -> None:
+    given = ("-n", "4", "--max-tokens", "8", "--seed", "3", "--rank-by", "logprob")
+    choices = json.loads(complete(*given, "--logprobs", "0", "--json"))["choices"]
+    means = [sum(token["logprob"] for token in choice["tokens"]) / choice["length"] for choice in choices]
+    assert means == sorted(means, reverse=True)
+    order = ", ".join(str(choice["index"]) for choice in choices)
+    assert complete(*given).splitlines()[-1] == f"best first: {order}"
 
 
 def test_a_judge_chooses_the_best_of_many(several: Server) -> None:

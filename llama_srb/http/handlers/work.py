@@ -15,12 +15,11 @@ from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
 from llama_srb.http.tasks.stories import compute_ahead, with_story
-from llama_srb.memory.embedding import vectors
+from llama_srb.http.tasks.vectors import vectors_by
 from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
 from llama_srb.request.shapes import lora_fields
 from llama_srb.request.truncate import Command, truncate_prompt
-from llama_srb.request.values import MAX_EMBEDDED
 
 
 async def prepared(
@@ -72,12 +71,7 @@ def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, ge
 
     async def embed(texts: Sequence[str]) -> list[Sequence[float]]:
         assert by is not None
-        model, caller = chosen.embedder(by), chosen.caller.accepted  # the request has its slot
-        found: list[Sequence[float]] = []
-        with chosen.admission.reserve(caller, model, yields=True, again=True, owed=True) as reservation:
-            for part in range(0, len(texts), MAX_EMBEDDED):
-                found += await vectors(reservation, texts[part : part + MAX_EMBEDDED])
-        return found
+        return await vectors_by(chosen.embedder(by), chosen, texts)
 
     async def judge(texts: Sequence[str]) -> list[float]:
         assert by is not None
