@@ -67,7 +67,8 @@ class EmbeddingFacts(TypedDict):
 class ModelMeta(TypedDict):
     """Facts from the model file's header; n_ctx and embedding come from the engine.
 
-    chat_template: whether there is one, so that the model can be told what to do.
+    chat_template: whether there is one, so that the model can be told what to do. infill:
+    whether it can write a text between two others; false until an engine has loaded it.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelMeta(TypedDict):
     context: Count | None
     size_bytes: Count
     chat_template: bool
+    infill: bool
     n_ctx: int | None
     embedding: NotRequired[EmbeddingFacts]
 

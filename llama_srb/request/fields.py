@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
-from llama_srb.request.finish import Finish, Prune, read_finish, read_prune
+from llama_srb.request.finish import End, Finish, Prune, read_end, read_finish, read_prune
 from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
@@ -235,6 +235,9 @@ class CompletionRequest(_Row):
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = _row((), "request", neutral=[],
         aliases="stop_sequence stopping_strings",
         meaning="A sequence ends where one of these texts would begin; they are never streamed.")
+    end: Annotated[End | None, BeforeValidator(read_end)] = _row(None, "request", neutral={},
+        meaning="A sequence ends behind its first k sentences, {sentences: k}, or paragraphs, "
+        "{paragraphs: k}: with the full stop, and the quotes and brackets that close behind it.")
     timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
         meaning="Seconds that the request may take, time in the queue included; then the texts so far stay, "
         "and finish_reason is timeout. 0 is no limit.")
@@ -317,7 +320,8 @@ class CompletionRequest(_Row):
         'like all others first), certainty (of the model, the mean of all tokens), {"vote": {"regex"}} (of '
         "the answer that most texts have; the last match is a text's answer), "
         '{"judge": {"prompt", "answers", "model"}} (of which a loaded model gives the first answer rather '
-        'than the second). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
+        'than the second), {"following": {"text"}} (behind which that text is the likeliest). '
+        '{"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
     finish: Annotated[Finish | None, BeforeValidator(read_finish)] = _row(None, "diversity", neutral={},
         title="Stop when enough are done",
         meaning="When texts that still run end, with finish_reason surplus: {first: k}, when k texts have "
@@ -402,6 +406,7 @@ class CompletionRequest(_Row):
             given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= lora_fields(self.lora)
+        given |= {"end": self.end.fields()} if self.end else {}
         given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}
         given |= {"token_healing": True} if self.token_healing else {}
@@ -553,6 +558,7 @@ _TYPES: dict[object, str] = {
     RankBy | None: "ranker",
     Finish | None: "end of the rest",
     Prune | None: "marks",
+    End | None: "passages",
 }
 _TYPES |= {
     LogitBias: "biases",

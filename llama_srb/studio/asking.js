@@ -9,6 +9,7 @@ import { commit } from "./history.js";
 import { answered } from "./models.js";
 import { isCut, look, numbered, partsFor, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
+import { beginning, passageIn, rewriteFields } from "./rewrite.js";
 import {
   baseModel,
   candidates,
@@ -65,15 +66,16 @@ export function awaitPause() {
 const UNNAMED = ["Untitled", "Chat"];
 
 /** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
-    `anyway`: also where the model would end. */
-export async function ask({ n = wanted(), more = false, anyway = false } = {}) {
+    `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite. */
+export async function ask({ n = wanted(), more = false, anyway = false, replaces = null } = {}) {
   commit();
   fail(null);
   nameByItsWords();
   const { story } = session;
-  if (!more) place();
+  if (!more && !replaces) place();
   const point = pointId();
   const there = candidates();
+  const passage = replaces ?? (more ? passageOf(there) : null);
   if (more && !anyway && (await extended(point, n))) return;
   story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
@@ -83,11 +85,29 @@ export async function ask({ n = wanted(), more = false, anyway = false } = {}) {
   const count = more ? n : Math.max(1, n - pinned);
   const also = anyway ? { ignore_eos: true } : {};
   const sampling = (i) => ({ ...samplingOf(i, count), ...also });
-  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i)));
-  await start(point, nodes, also);
+  const own = passage && { replaces: passage };
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
+  await start(point, nodes, { ...also, ...(passage && rewriteFields(story, point, passage)) });
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
+
+/** Requests rewrites of the selected text, which stand beside it as branches. */
+export async function rewrite(from, to) {
+  commit();
+  const { story, text } = session;
+  const passage = passageIn(text, from, to);
+  if (!passage) return ask();
+  const [begin, end] = passage;
+  const cuts = [end, begin].map((place) => cutAt(story, place).id);
+  session.point = cuts[1];
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
+  changed("story");
+  await ask({ replaces: text.slice(begin, end) });
+}
+
+/** The text that all of these candidates rewrite; undefined: they continue the text before them. */
+const passageOf = (nodes) => nodes.find(({ replaces }) => replaces)?.replaces;
 
 /** Names a story that has no name yet after its first words. */
 function nameByItsWords() {
@@ -221,7 +241,8 @@ const TAKERS = {
     const node = run.nodes[index];
     run.tokens += tokens?.length ?? 1;
     if (!node) return;
-    node.text += text;
+    const begins = node.replaces && !node.text.trim();
+    node.text = begins ? beginning(node.text + text, node.replaces) : node.text + text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
     if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
     touched.add(node);
@@ -340,9 +361,11 @@ export async function again(id) {
   const old = story.nodes[id];
   stopOne(id);
   fail(null);
-  const node = candidate(story, old.parent, old.sampling, id);
+  const { replaces } = old;
+  const node = candidate(story, old.parent, old.sampling, id, replaces && { replaces });
   setAside(story, [old]);
-  await start(old.parent, [node], own(old));
+  const fields = replaces && rewriteFields(story, old.parent, replaces);
+  await start(old.parent, [node], { ...own(old), ...fields });
   if (!node.text) setAside(story, [old], false);
 }
 

@@ -1,6 +1,6 @@
 // The text field. Behind it lies the same text, coloured by its origin.
 
-import { ask, awaitPause } from "./asking.js";
+import { ask, awaitPause, rewrite } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
 import { counting, piecesOf, remembering } from "./pieces.js";
 import { Ghost } from "./preview.js";
@@ -75,7 +75,8 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey) {
     if (key !== "Enter") return;
     movedTo(target.selectionStart);
-    ask();
+    if (target.selectionStart < target.selectionEnd) rewrite(target.selectionStart, target.selectionEnd);
+    else ask();
   } else if (!leads(key, target) || !enterCards()) return;
   event.preventDefault();
 }

@@ -2,6 +2,7 @@
 
 import { apart, together } from "./best.js";
 import { structureField, textsOf } from "./fields.js";
+import { lengthFields } from "./lengths.js";
 import { hasParts } from "./parts.js";
 import { isCut, partsFor } from "./reads.js";
 import { isContinuable, modelField, session } from "./session.js";
@@ -28,7 +29,7 @@ export function body(story, point, n) {
     ...(story.kind === "chat" ? { messages: messages(story, point) } : promptOf(story, point)),
     n,
     ...modelField(),
-    max_tokens: settings.max_tokens,
+    ...lengthFields(),
     logprobs: settings.alternatives,
     ...apart(settings.values),
     ...together(settings.values, n),
