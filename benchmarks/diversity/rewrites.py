@@ -46,7 +46,7 @@ def passages(stories: list[str], n: int) -> list[Passage]:
         middle = sentences[len(sentences) // 2]
         text = story.strip()
         one = Passage(text[: middle.start()], middle[0], text[middle.end() :])
-        follows = re.match(rf"(?:\s*\S+){{{WORDS}}}", one.behind)
+        follows = re.match(rf"(?:\s+\S+){{{WORDS}}}", one.behind)
         if follows and one.true.startswith(" "):  # within a paragraph
             found.append(Passage(one.before, one.true, follows[0]))
         if len(found) == n:
@@ -83,7 +83,10 @@ def main() -> None:
     stories = options.stories.read_text().split("<|endoftext|>")
     asked = passages(stories, options.questions)
     with serving() as server:
-        found = [places(server, one, seed) for seed, one in enumerate(asked)]
+        found = []
+        for seed, one in enumerate(asked):
+            found.append(places(server, one, seed))
+            print(seed, *found[-1], repr(one.true), file=sys.stderr)
     n = len(found)
     print(f"{n} sentences, {N} rewrites beside each\n")
     print(f"| ordered by | true one among the first {FIRST} | first | by chance |\n|---|---|---|---|")
