@@ -1,6 +1,6 @@
 #include "chat/plain_content.h"
 
-#include "util/banned_phrases.h"
+#include "text/banned_phrases.h"
 #include "util/json.h"
 
 #include <algorithm>

@@ -22,6 +22,20 @@ std::vector<llama_token> model_vocabulary::tokenize(const std::string & text) co
     return tokenize_behind({{text, false}}, vocab);
 }
 
+size_t n_not_spelled(size_t n_bytes, const std::vector<llama_token> & tokens, size_t n,
+                     const vocabulary & vocab) {
+    for (size_t i = 0; i < n && n_bytes > 0; i++) {
+        n_bytes -= std::min(n_bytes, vocab.piece(tokens[i], false).size());
+    }
+    return n_bytes;
+}
+
+void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab) {
+    if (const size_t n = n_not_spelled(bytes.size(), tokens, tokens.size(), vocab)) {
+        vocab.append(tokens, bytes.substr(bytes.size() - n));
+    }
+}
+
 int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b, int32_t n_max) {
     const int32_t n = std::max(std::min({(int32_t) a.size(), (int32_t) b.size(), n_max}), 0);
     return (int32_t) (std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());

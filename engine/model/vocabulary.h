@@ -40,6 +40,12 @@ class model_vocabulary final : public vocabulary {
     const llama_vocab * const vocab;
 };
 
+// How many of the bytes at a healed prompt's end the first n tokens have not spelled yet.
+size_t n_not_spelled(size_t n_bytes, const std::vector<llama_token> & tokens, size_t n,
+                     const vocabulary & vocab);
+// Adds tokens for the bytes at a healed prompt's end that these tokens do not spell.
+void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab);
+
 // The number of first tokens that two lists have in common; at most n_max.
 int32_t common_length(const std::vector<llama_token> & a, const std::vector<llama_token> & b,
                       int32_t n_max = INT32_MAX);

@@ -101,6 +101,9 @@ void append_then(std::string & out, const std::string & id, const then_report & 
     if (report.stop_text) {
         event.text("stop_text", *report.stop_text);
     }
+    if (report.passage) {
+        event.text("end", report.passage);
+    }
 }
 
 void append_stop(std::string & out, const std::string & id, const stop_report & report) {
@@ -111,6 +114,9 @@ void append_stop(std::string & out, const std::string & id, const stop_report & 
         .text("finish_reason", report.reason);
     if (report.stop_text) {
         event.text("stop_text", *report.stop_text);
+    }
+    if (report.passage) {
+        event.text("end", report.passage);
     }
     if (report.logprob) {
         event.number("logprob", *report.logprob);

@@ -48,6 +48,7 @@ struct then_report {
     int64_t             length    = 0; // tokens
     const char *        reason    = nullptr;
     const std::string * stop_text = nullptr; // the stop string that ended it
+    const char *        passage   = nullptr; // what `end` asked for, and is there: sentences, paragraphs
 };
 void append_then(std::string & out, const std::string & id, const then_report & report);
 
@@ -56,7 +57,8 @@ struct stop_report {
     int64_t                    length    = 0; // tokens
     const char *               reason    = nullptr;
     const std::string *        stop_text = nullptr; // the stop string that ended it
-    std::optional<double>      logprob;             // the sum
+    const char *               passage = nullptr; // what `end` asked for, and is there: sentences, paragraphs
+    std::optional<double>      logprob;           // the sum
     std::optional<int32_t>     duplicate_of;
     std::optional<int64_t>     n_free;     // tokens of the free answer, if it is the second one that ends
     std::optional<llama_token> stop_token; // of the client's, which ended it

@@ -5,7 +5,7 @@
 #include "protocol/values.h"
 #include "sampling/special_tokens.h"
 
-#include "util/banned_phrases.h"
+#include "text/banned_phrases.h"
 
 #include <algorithm>
 #include <cmath>
@@ -231,6 +231,7 @@ static void read_wishes(generate_command & request, const json & body) {
 // The tokens that may be drawn, and what the end of a text is.
 static void read_ends(sequence_settings & settings, const json & body, const command_facts & facts) {
     settings.ends.shown    = body.value("include_stop_str_in_output", false);
+    settings.ends.passages = read_end(body);
     settings.shows_special = !body.value("skip_special_tokens", true);
     if (body.contains("stop_token_ids")) {
         settings.ends.tokens = read_tokens(body["stop_token_ids"], facts, "stop_token_ids");

@@ -206,7 +206,7 @@ static const std::vector<field_row> & generation_fields() {
             {"private_tokens", short_strings()},
             {"token_healing", true_or_false()},
         },
-        {lora_field(), then_field()},
+        {lora_field(), then_field(), end_field()},
         contest_fields(),
         structure_fields(),
     });

@@ -63,6 +63,7 @@ std::shared_ptr<const second_answer> make_second(const sequence_settings & free,
     settings->n_predict       = then.n_predict;
     settings->n_min           = 0;
     settings->ends.tokens     = {};
+    settings->ends.passages   = {};
     settings->ends.finder     = then.stop.empty() ? nullptr : std::make_shared<const word_finder>(then.stop);
     return std::make_shared<const second_answer>(second_answer{settings, then.text, then.return_free});
 }

@@ -23,6 +23,32 @@ sequence_name read_sequence_name(const json & fields) {
 }
 
 //
+// end
+//
+
+static const int32_t n_max_passages = 1000;
+
+const field_row & end_field() {
+    static const auto        count = integer_between(1, n_max_passages);
+    static const field_table table = {"end", "end.", {{"sentences", count}, {"paragraphs", count}}};
+    static const field_row   row   = {"end", object_with(table)};
+    return row;
+}
+
+passage_limit read_end(const json & body) {
+    if (!body.contains("end")) {
+        return {};
+    }
+    const json & fields = body["end"];
+    if (fields.size() != 1) {
+        invalid("end", "end has " + std::string(fields.empty() ? "none" : "both") +
+                           " of sentences and paragraphs; it must have one of them");
+    }
+    const bool sentences = fields.contains("sentences");
+    return {fields.front().get<int32_t>(), sentences ? passage_unit::sentences : passage_unit::paragraphs};
+}
+
+//
 // finish and prune
 //
 

@@ -18,6 +18,10 @@ std::vector<llama_token> read_tokens(const nlohmann::json & value, const command
 // {"id", "index", "at", "exact"}
 sequence_name read_sequence_name(const nlohmann::json & fields);
 
+// {"sentences"} or {"paragraphs"}; without the field no limit
+const field_row & end_field();
+passage_limit     read_end(const nlohmann::json & body);
+
 // certainty, finish, prune
 const std::vector<field_row> & contest_fields();
 finish_settings                read_finish(const nlohmann::json & body);

@@ -5,6 +5,7 @@
 #include "grammar/trigger.h"
 #include "sampling/diversity.h"
 #include "sampling/token_biases.h"
+#include "text/passages.h"
 #include "util/fields.h"
 #include "util/word_finder.h"
 
@@ -26,6 +27,7 @@ struct text_ends {
     std::vector<std::string> strings;
     word_finder_ptr          finder; // of the strings; nullptr: there are none
     std::vector<llama_token> tokens;
+    passage_limit            passages;
     bool                     shown = false; // what ends the text is part of it
 
     bool at(llama_token token) const {

@@ -1,6 +1,6 @@
 #include "sampling/special_tokens.h"
 
-#include "util/banned_phrases.h"
+#include "text/banned_phrases.h"
 
 #include <common.h> // llama.cpp's common/common.h
 

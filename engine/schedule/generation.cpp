@@ -11,15 +11,6 @@ static const int32_t n_max_retries = 8; // of a sequence that is a duplicate of 
 // text
 //
 
-// How many of the bytes at a prompt's end the first n tokens have not spelled yet.
-static size_t n_not_spelled(size_t n_bytes, const std::vector<llama_token> & tokens, size_t n,
-                            const vocabulary & vocab) {
-    for (size_t i = 0; i < n && n_bytes > 0; i++) {
-        n_bytes -= std::min(n_bytes, vocab.piece(tokens[i], false).size());
-    }
-    return n_bytes;
-}
-
 // The bytes of the token at place i, and how many of them are the prompt's.
 struct token_text {
     std::string bytes;
@@ -52,7 +43,7 @@ static std::string end_text(const request & r, const sequence & s, size_t i, con
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text   = text_stream(settings.ends.finder, settings.ends.shown);
+    s.output.text   = text_stream(settings.ends.finder, settings.ends.shown, settings.ends.passages);
     s.output.guard  = phrase_guard(settings.banned_finder);
     s.output.n_sent = s.generated.size();
     for (size_t k = 0; k < s.generated.size(); k++) {
@@ -67,12 +58,6 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
         s.output.message =
             std::make_unique<chat_message>(r.command->chat, r.id + " " + std::to_string(s.index));
         s.output.message->feed(sent, false);
-    }
-}
-
-void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab) {
-    if (const size_t n = n_not_spelled(bytes.size(), tokens, tokens.size(), vocab)) {
-        vocab.append(tokens, bytes.substr(bytes.size() - n));
     }
 }
 
@@ -96,6 +81,15 @@ std::vector<llama_token> seen_tokens(const request & r, const sequence & s, cons
     }
     spell_prompt(r.command->healed_bytes(), tokens, vocab);
     return tokens;
+}
+
+// Tokens at the answer's end that have nothing in the text, which has ended before them.
+static size_t n_cut_off(const request & r, const sequence & s, const vocabulary & vocab) {
+    size_t n_bytes = 0, i = s.answer.n_before;
+    while (i < s.generated.size() && n_bytes < s.output.text.n_out()) {
+        n_bytes += text_at(r, s, i++, vocab).n_shown();
+    }
+    return s.generated.size() - i;
 }
 
 // Whether the client gets something of each token that is drawn, those without a text included.
@@ -254,8 +248,7 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     }
     if (second->return_free) {
         const text_stream & text = s.output.text;
-        append_then(to.out, r.id,
-                    {s.index, n_drawn(s), reason, text.stopped() ? &text.stop_text() : nullptr});
+        append_then(to.out, r.id, {s.index, n_drawn(s), reason, text.stop_text(), text.passage()});
     }
     cut_cells(r, s, r.n_prompt() + common_length(tokens, s.generated), to.tree);
     s.answer.n_free = n_drawn(s);
@@ -334,7 +327,8 @@ void sampled::take(sample & d, const update_context & to) const {
     }
     const std::string text = output.text.feed(bytes, may_stop);
     if (!r.command->return_ids && !s.plan.settings->ends.shown && output.text.stopped()) {
-        output.logprobs.clear(); // of the tokens that make up the stop string
+        const size_t n_cut = n_cut_off(r, s, to.vocab);
+        output.logprobs.resize(output.logprobs.size() - std::min(n_cut, output.logprobs.size()));
     } else if (!r.command->return_ids && ends && piece.empty() && !output.logprobs.empty()) {
         output.logprobs.pop_back(); // an end-of-text token has no text
     }
@@ -367,12 +361,13 @@ void sampled::end(request & r, sequence & s, const char * reason, const update_c
         return;
     }
     count_end(r, s, reason);
-    stop_report report = {s.index, n_drawn(s), reason, nullptr, {}, {}, {}, {}, {}};
+    stop_report report = {s.index, n_drawn(s), reason, nullptr, nullptr, {}, {}, {}, {}, {}};
     if (s.answer.n_before > 0) {
         report.n_free = s.answer.n_free;
     }
     if (text.stopped()) {
-        report.stop_text = &text.stop_text();
+        report.stop_text = text.stop_text();
+        report.passage   = text.passage();
     } else if (!s.generated.empty() && s.plan.settings->ends.at(s.generated.back()) &&
                !to.vocab.is_end(s.generated.back())) {
         report.stop_token = s.generated.back();

@@ -9,9 +9,6 @@ const sequence_kind & sampled_kind();
 // is held back here, too, and comes with this sequence's own text.
 void begin_text(const request & r, sequence & s, const vocabulary & vocab);
 
-// Adds tokens for the bytes at a healed prompt's end that these tokens do not spell.
-void spell_prompt(const std::string & bytes, std::vector<llama_token> & tokens, const vocabulary & vocab);
-
 // The tokens whose text the client has: without an end-of-text token, and cut where a stop string began. The end of a
 // healed prompt is among them.
 std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab);

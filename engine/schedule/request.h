@@ -6,8 +6,8 @@
 #include "protocol/commands.h"
 #include "sampling/marks.h"
 #include "sampling/token_sampler.h"
-#include "util/banned_phrases.h"
-#include "util/stop_strings.h"
+#include "text/banned_phrases.h"
+#include "text/stop_strings.h"
 
 #include <deque>
 #include <list>

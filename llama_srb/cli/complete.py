@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -20,8 +20,10 @@ from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRef
 from llama_srb.config import Settings, SettingsError, child_environment
 from llama_srb.engine.events import DiversityStats, TokenList, Vote
 from llama_srb.engine.exchange import EngineError, Exchange
-from llama_srb.engine.pool import Pool
+from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.ranking import Rank, ranking
+from llama_srb.engine.ranking.judging import JUDGED_AT_ONCE, margins
+from llama_srb.engine.ranking.orders import Helpers
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import defaults as field_defaults
 from llama_srb.models import gguf_header
@@ -29,7 +31,7 @@ from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, canonical, request_from
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, shown
 
 from . import Failed, Refused, fetching, say
 from .options import (
@@ -126,20 +128,28 @@ def _engine(body: dict[str, Any], options: dict[str, Any]) -> tuple[Source, str]
         given = canonical(settings.field_defaults)
         defaults = Defaults(n=settings.n, max_n=settings.max_n, strict=True, operator=given)
         request = request_from(body, defaults)
-        _refuse_vectors(request)
+        _refuse_other_models(request)
     except (SettingsError, HubError, ModelFileError, RequestError) as error:
         raise Refused(error) from error
     _log_to_stderr(settings.log_level)
     return _from_engine(settings, request), f"loading {model.name}"
 
 
-def _refuse_vectors(request: CompletionRequest) -> None:
+def _refuse_other_models(request: CompletionRequest) -> None:
     by = request.rank_by
     if by is not None and by.needs_vectors:
         message = f"rank_by.{by.name}.by is embeddings; only a server with an embedding model "
         raise RequestError(f"{message}computes them (--url)", param="rank_by")
-    if by is not None and by.name == "judge":
-        raise RequestError("rank_by is judge; only a server's model judges texts (--url)", param="rank_by")
+    if by is not None and by.name == "following":
+        message = "rank_by is following; only a server's model scores texts for it (--url)"
+        raise RequestError(message, param="rank_by")
+    if _is_judged(request) and by is not None and by.model is not None:
+        message = f"rank_by.judge.model is {shown(by.model)}; without --url the model that writes is the "
+        raise RequestError(f"{message}only one, and judges without it", param="rank_by.judge.model")
+
+
+def _is_judged(request: CompletionRequest) -> bool:
+    return request.rank_by is not None and request.rank_by.name == "judge"
 
 
 def _log_to_stderr(level: str) -> None:
@@ -152,16 +162,22 @@ def _log_to_stderr(level: str) -> None:
 @asynccontextmanager
 async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncIterator[AsyncIterator[Event]]:
     engine = EngineSettings(settings.engine_command, settings.model.name, child_environment())
+    mode: Mode = "resident" if _is_judged(request) else "per-request"  # the same engine answers the judge
     async with (
-        Pool(engine, mode="per-request", max_engines=1) as pool,
+        Pool(engine, mode=mode, max_engines=1) as pool,
         pool.generate(request) as generation,
-        aclosing(_as_client_events(generation, _ranking(request, generation))) as events,
+        aclosing(_as_client_events(generation, _ranking(request, pool, generation))) as events,
     ):
         yield events
 
 
-def _ranking(request: CompletionRequest, generation: Exchange) -> Rank:
-    return ranking(request, end_surplus=generation.end_surplus)
+def _ranking(request: CompletionRequest, pool: Pool, generation: Exchange) -> Rank:
+    async def judge(texts: Sequence[str]) -> list[float]:
+        by = request.rank_by
+        assert by is not None
+        return await margins(pool, texts, by.question, by.answers, JUDGED_AT_ONCE)
+
+    return ranking(request, helpers=Helpers(judge=judge), end_surplus=generation.end_surplus)
 
 
 async def _as_client_events(generation: Exchange, rank: Rank) -> AsyncGenerator[Event, None]:

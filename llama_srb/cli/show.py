@@ -92,7 +92,7 @@ class OneObject(Show):
     def _object(self, done: Done) -> dict[str, Any]:
         start = self.answer.start
         return {
-            "choices": [_choice(choice) for choice in self.answer.choices],
+            "choices": [_choice(choice) for choice in self.answer.ranked],
             "seed": start.seed if start else None,
             "usage": {
                 "prompt_tokens": done.prompt_tokens,
@@ -116,6 +116,8 @@ def _choice(choice: Choice) -> dict[str, Any]:
 def _found(done: Done) -> list[str]:
     """What the comparison of all texts has found, a line each."""
     lines = []
+    if len(done.ranking) > 1:
+        lines.append("best first: " + ", ".join(map(str, done.ranking)))
     if done.votes is not None:
         votes = ", ".join(f"{one['answer']} {one['count']}" for one in done.votes)
         lines.append(f"votes: {votes or 'none'}")

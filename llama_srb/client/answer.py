@@ -23,8 +23,9 @@ class Choice:
     arguments (JSON).
 
     With `then` the text is the second answer; length counts both answers, free_length the free one, if
-    a second one follows. With then.return_free, free is the free answer, as a choice of its own. token_ids,
-    entropies: with return_token_ids and return_entropies, of all tokens that were drawn.
+    a second one follows. With then.return_free, free is the free answer, as a choice of its own. end:
+    sentences or paragraphs, if the field of that name has ended the text. token_ids, entropies: with
+    return_token_ids and return_entropies, of all tokens that were drawn.
     """
 
     index: int
@@ -38,6 +39,7 @@ class Choice:
     tool_calls: tuple[Mapping[str, str], ...] = ()
     free_length: int | None = None
     free: Choice | None = None
+    end: str = ""
     token_ids: tuple[int, ...] = ()
     entropies: tuple[float, ...] = ()
 
@@ -112,6 +114,7 @@ class _Text:
             tool_calls=tuple(call for _, call in sorted(self.calls.items())),
             token_ids=tuple(self.token_ids),
             entropies=tuple(self.entropies),
+            end=end.end if end else "",
         )
 
 

@@ -110,6 +110,7 @@ class Stop:
     duplicate_of: int | None = None
     free_length: int | None = None
     stop_token: int | None = None
+    end: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class Then:
     stop: int
     finish_reason: str
     stop_text: str = ""
+    end: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and ll
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import orjson
 from pydantic import Field
@@ -220,6 +220,10 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
     return "tool_calls" if called and ended == "stop" else ended
 
 
+def _role(index: int) -> ChatChunkChoice:
+    return _no_text(index, {"role": "assistant", "content": None})
+
+
 def _no_text(index: int, delta: Delta) -> ChatChunkChoice:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
@@ -257,7 +261,7 @@ class Chunks:
                 return self._ended(event)
             case Start():
                 self.writer.name(event.id)
-                return self._begin(event) + self._roles(range(event.count))
+                return self._begin(event)
             case Extend():
                 return self._roles(range(event.first, event.count))
             case Done():
@@ -265,11 +269,10 @@ class Chunks:
         return self.writer.other(event)
 
     def _begin(self, start: Start) -> bytes:
-        """The first chunk, if there is something to tell about the prompt."""
-        if not start.prompt_token_ids:
-            return self.writer.begin(self._notes)
-        extras = {**self._notes, "prompt_token_ids": list(start.prompt_token_ids)}
-        return self.writer.frame((), cast(ChunkExtras, extras))
+        """What there is to tell about the request, and the roles; the first of these has the prompt's ids."""
+        ids = list(start.prompt_token_ids)
+        first = self.writer.frame((_role(0),), {"prompt_token_ids": ids} if ids else {})
+        return self.writer.begin(self._notes) + first + self._roles(range(1, start.count))
 
     def _piece(self, event: Stream) -> bytes:
         if event.tool_calls:
@@ -300,8 +303,7 @@ class Chunks:
         )
 
     def _roles(self, indices: Iterable[int]) -> bytes:
-        role: Delta = {"role": "assistant", "content": None}
-        return b"".join(self._chunk(_no_text(index, role)) for index in indices)
+        return b"".join(self._chunk(_role(index)) for index in indices)
 
     def _chunk(self, choice: ChatChunkChoice) -> bytes:
         return self.writer.frame((choice,))

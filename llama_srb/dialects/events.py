@@ -137,8 +137,8 @@ class StopEvent(TypedDict):
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
     With ranking: the sum and the mean of its tokens' logprobs, and distinct_2, the share of different pairs
-    among its pairs of words. With dedupe: the index of the sequence that this one is a duplicate of. With
-    then: how many of the tokens are the free answer's.
+    of words. With dedupe: the index of the sequence that this one is a duplicate of. With then: how many of
+    the tokens are the free answer's. end: sentences or paragraphs, if `end` ended it.
     """
 
     event: Literal["stop"]
@@ -153,9 +153,8 @@ class StopEvent(TypedDict):
     certainty: NotRequired[float]
     duplicate_of: NotRequired[Count]
     free_length: NotRequired[Count]
-    stop_token: NotRequired[
-        Annotated[int, Field(description="The token of stop_token_ids that has ended it.")]
-    ]
+    stop_token: NotRequired[Annotated[int, Field(description="Of stop_token_ids.")]]
+    end: NotRequired[str]
 
 
 class ThenEvent(TypedDict):
@@ -170,6 +169,7 @@ class ThenEvent(TypedDict):
     stop: Count
     finish_reason: str
     stop_text: NotRequired[str]
+    end: NotRequired[str]
 
 
 class ExtendEvent(TypedDict):
@@ -334,6 +334,8 @@ def _stop(event: Stop) -> StopEvent:
         made["free_length"] = event.free_length
     if event.stop_token is not None:
         made["stop_token"] = event.stop_token
+    if event.end:
+        made["end"] = event.end
     return made
 
 
@@ -347,6 +349,8 @@ def _then(event: Then) -> ThenEvent:
     }
     if event.stop_text:
         made["stop_text"] = event.stop_text
+    if event.end:
+        made["end"] = event.end
     return made
 
 

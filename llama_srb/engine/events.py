@@ -159,7 +159,8 @@ class Stream:
 class Stop:
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
-    stop_text: the stop string. stop_token: the token of `stop_token_ids`. With ranking: the sum and the mean
+    stop_text: the stop string. stop_token: the token of `stop_token_ids`. end: sentences or paragraphs, if
+    those that the request's `end` asks for are there. With ranking: the sum and the mean
     of its tokens' logprobs, and distinct-2, the share of different pairs among its pairs of words; by
     certainty also the mean of that. With dedupe: the index of the sequence that this one is a duplicate of.
     With then: how many of the tokens are the free answer's.
@@ -178,11 +179,12 @@ class Stop:
     duplicate_of: int | None = None
     free_length: int | None = None
     stop_token: int | None = None
+    end: str = ""
 
     @property
     def reason(self) -> str | int | None:
-        """What has ended the text: a stop string or a token of `stop_token_ids`; None: neither."""
-        return self.stop_text or self.stop_token
+        """What has ended the text: a stop string, a token of `stop_token_ids`, `end`'s unit; None: none."""
+        return self.stop_text or self.end or self.stop_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ class Then:
     stop: int
     finish_reason: str
     stop_text: str = ""
+    end: str = ""
 
 
 @dataclass(frozen=True, slots=True)

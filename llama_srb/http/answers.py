@@ -67,7 +67,8 @@ class EmbeddingFacts(TypedDict):
 class ModelMeta(TypedDict):
     """Facts from the model file's header; n_ctx and embedding come from the engine.
 
-    chat_template: whether there is one, so that the model can be told what to do.
+    chat_template: whether there is one, so that the model can be told what to do. infill:
+    whether it can write a text between two others; false until an engine has loaded it.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelMeta(TypedDict):
     context: Count | None
     size_bytes: Count
     chat_template: bool
+    infill: bool
     n_ctx: int | None
     embedding: NotRequired[EmbeddingFacts]
 
@@ -166,10 +168,14 @@ class TaskList(TypedDict):
 
 
 class FieldRow(TypedDict):
-    """A request field; title: its name for writers, empty if it has none; low and high are inclusive."""
+    """A request field; title: its name for writers, empty if it has none; low and high are inclusive.
+
+    values: values that a writer may choose, with their names; empty if any other fits as well.
+    """
 
     name: str
     title: str
+    values: dict[str, str]
     type: Annotated[str, Field(json_schema_extra={"enum": sorted({row.type for row in ROWS.values()})})]
     default: Any
     low: float | None

@@ -14,6 +14,7 @@ def check_together(request: CompletionRequest, max_n: int) -> None:
     _check_then(request)
     _check_best_of(request, max_n)
     _check_finish(request)
+    _check_following(request)
     _check_story(request)
 
 
@@ -79,6 +80,14 @@ def _check_finish(request: CompletionRequest) -> None:
     if request.rank_by is None or request.rank_by.name != "vote":
         message = "finish.vote_decided is true, but rank_by is not a vote: give rank_by.vote.regex"
         raise RequestError(message, param="finish.vote_decided")
+
+
+def _check_following(request: CompletionRequest) -> None:
+    if request.rank_by is None or request.rank_by.name != "following":
+        return
+    if request.messages is not None or request.continue_ is not None or not isinstance(request.prompt, str):
+        message = "rank_by is following, which needs a prompt that is one text: no messages, continue, tokens"
+        raise RequestError(f"{message} or parts", param="rank_by")
 
 
 def _check_chat(request: CompletionRequest) -> None:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
-from llama_srb.request.finish import Finish, Prune, read_finish, read_prune
-from llama_srb.request.rank_by import RankBy, read_rank_by
+from llama_srb.request.finish import End, Finish, Prune, read_end, read_finish, read_prune
+from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
 from llama_srb.request.story.parts import Assembled
@@ -53,10 +53,15 @@ def _row(
     title: str = "",
     aliases: str = "",
     neutral: Any = None,
+    values: Mapping[str, str] | None = None,
     **bounds: Any,
 ) -> Any:
-    """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le."""
-    extra = {"group": group, "shown_as": title, "aliases": aliases.split(), "neutral": neutral}
+    """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le.
+
+    values: those that a writer may choose, with their names for writers.
+    """
+    extra: dict[str, Any] = {"group": group, "shown_as": title, "aliases": aliases.split()}
+    extra |= {"neutral": neutral, "values": dict(values or {})}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
@@ -230,6 +235,9 @@ class CompletionRequest(_Row):
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = _row((), "request", neutral=[],
         aliases="stop_sequence stopping_strings",
         meaning="A sequence ends where one of these texts would begin; they are never streamed.")
+    end: Annotated[End | None, BeforeValidator(read_end)] = _row(None, "request", neutral={},
+        meaning="A sequence ends behind its first k sentences, {sentences: k}, or paragraphs, "
+        "{paragraphs: k}: with the full stop, and the quotes and brackets that close behind it.")
     timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
         meaning="Seconds that the request may take, time in the queue included; then the texts so far stay, "
         "and finish_reason is timeout. 0 is no limit.")
@@ -306,18 +314,21 @@ class CompletionRequest(_Row):
     best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
         meaning="Generate this many and return the n best of them, by rank_by; 0 or 1 is off.")
     rank_by: Annotated[RankBy | None, BeforeValidator(read_rank_by)] = _row(
-        None, "diversity",
+        None, "diversity", title="Order by", values=TITLES,
         meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
         "(nearest to the median first), diversity (near the median and unlike the ones before), medoid (most "
         'like all others first), certainty (of the model, the mean of all tokens), {"vote": {"regex"}} (of '
         "the answer that most texts have; the last match is a text's answer), "
         '{"judge": {"prompt", "answers", "model"}} (of which a loaded model gives the first answer rather '
-        'than the second). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
+        'than the second), {"following": {"text"}} (behind which that text is the likeliest). '
+        '{"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
     finish: Annotated[Finish | None, BeforeValidator(read_finish)] = _row(None, "diversity", neutral={},
+        title="Stop when enough are done",
         meaning="When texts that still run end, with finish_reason surplus: {first: k}, when k texts have "
         "ended by themselves; {vote_decided: true}, when no answer can overtake that which leads in "
         "rank_by.vote.")
     prune: Annotated[Prune | None, BeforeValidator(read_prune)] = _row(None, "diversity",
+        title="Write on only the best",
         meaning="{at: [32, 96], keep: 8, by}: at these numbers of tokens all but the best of the texts end, "
         "with finish_reason pruned; by: certainty (of the model, the mean of all tokens so far) or logprob.")
     diversity_stats: bool = _row(False, "diversity", neutral=False,
@@ -395,6 +406,7 @@ class CompletionRequest(_Row):
             given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= lora_fields(self.lora)
+        given |= {"end": self.end.fields()} if self.end else {}
         given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}
         given |= {"token_healing": True} if self.token_healing else {}
@@ -496,6 +508,7 @@ class Row:
     high: float | None
     aliases: tuple[str, ...]
     title: str
+    values: Mapping[str, str]
     meaning: str
     group: str
     neutral: object
@@ -545,6 +558,7 @@ _TYPES: dict[object, str] = {
     RankBy | None: "ranker",
     Finish | None: "end of the rest",
     Prune | None: "marks",
+    End | None: "passages",
 }
 _TYPES |= {
     LogitBias: "biases",
@@ -560,8 +574,9 @@ def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
 
 def _as_row(name: str, info: FieldInfo) -> Row:
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-    aliases = extra.get("aliases", [])
+    aliases, values = extra.get("aliases", []), extra.get("values", {})
     assert isinstance(aliases, list)
+    assert isinstance(values, dict)
     return Row(
         name=name,
         type=_TYPES.get(info.annotation, "object"),
@@ -570,6 +585,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
         high=_bound(info, Le),
         aliases=tuple(map(str, aliases)),
         title=str(extra.get("shown_as", "")),
+        values={value: str(name) for value, name in values.items()},
         meaning=info.description or "",
         group=str(extra.get("group", "")),
         neutral=extra.get("neutral"),
@@ -604,6 +620,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
         "title": row.title,
+        "values": row.values,
         "type": row.type,
         "default": row.default,
         "low": row.low,

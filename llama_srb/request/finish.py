@@ -1,10 +1,11 @@
-"""The fields `finish` and `prune`: when a request ends with texts that still run. Pure.
+"""The fields `finish` and `prune`: when texts end that still run; `end`: when one text does. Pure.
 
 It knows what the fields may have; the engine ends sequences, and engine/ranking says when a vote is decided.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from llama_srb.request.shapes import from_json
 from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, shown, whole, wrong
 
 MAX_MARKS = 16
+MAX_PASSAGES = 1000
 SCORES = ("certainty", "logprob")
 
 
@@ -40,6 +42,19 @@ class Prune:
     def fields(self) -> dict[str, Any]:
         """The object for the engine."""
         return {"at": list(self.at), "keep": self.keep, "by": self.by}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A text ends behind this many sentences, or paragraphs."""
+
+    sentences: int | None = None
+    paragraphs: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The object for the engine."""
+        both = {"sentences": self.sentences, "paragraphs": self.paragraphs}
+        return {name: count for name, count in both.items() if count is not None}
 
 
 Reader = Callable[[object], Any]
@@ -76,6 +91,20 @@ _PRUNE: Mapping[str, Reader] = {
     "keep": lambda value: whole("keep", value, 1, MAX_INDEX),
     "by": _score,
 }
+_END: Mapping[str, Reader] = {
+    name: functools.partial(lambda name, value: whole(name, value, 1, MAX_PASSAGES), name)
+    for name in ("sentences", "paragraphs")
+}
+
+
+def read_end(value: object) -> object:
+    """An object, or one as JSON; errors name its fields as end.sentences. Without a number it is None."""
+    if value is None or isinstance(value, End):
+        return value
+    made = End(**_read("end", value, _END))
+    if made.sentences is not None and made.paragraphs is not None:
+        raise RequestError("only one of end.sentences and end.paragraphs may be given", param="end")
+    return made if made.fields() else None
 
 
 def read_finish(value: object) -> object:

@@ -18,6 +18,7 @@ PLACE = "{text}"  # in a judge's prompt
 MOST_PLACES = 4  # of the text, in one prompt
 MAX_QUESTION = 100_000  # characters of a judge's prompt
 MAX_PATTERN = 1000  # characters
+MAX_FOLLOWING = 10_000  # characters
 MAX_PATTERN_MEMORY = 1 << 20  # bytes of the compiled pattern and its states
 SIMILARITIES = ("overlap", "embeddings")
 
@@ -28,7 +29,7 @@ class RankBy:
 
     by: how texts are compared. model: the one that computes embeddings; None: the only embedding model.
     regex: finds the answer in a text, for a vote. prompt, answers: a question about {text}, and what a judge
-    may say: the first one is praise.
+    may say: the first one is praise. text: what is to follow each text.
     """
 
     name: str
@@ -37,6 +38,7 @@ class RankBy:
     regex: str | None = None
     prompt: str | None = None
     answers: tuple[str, ...] = ()
+    text: str | None = None
 
     @property
     def needs_vectors(self) -> bool:
@@ -70,6 +72,14 @@ def _pattern(value: object) -> object:
         compiled(value)
     except re2.error as error:
         raise RequestError(f"regex is {shown(value)}, which RE2 refuses: {_reason(error)}") from None
+    return value
+
+
+def _following(value: object) -> object:
+    if not is_text(value) or not value:
+        raise wrong("text", value, "the text that is to follow")
+    if (length := len(str(value))) > MAX_FOLLOWING:
+        raise RequestError(f"text has {length} characters; it may have {MAX_FOLLOWING}")
     return value
 
 
@@ -115,8 +125,17 @@ RANKERS: Mapping[str, Mapping[str, Reader]] = {
     "vote": {"regex": _pattern},
     "certainty": {},
     "judge": {"prompt": _question, "answers": _answers, "model": _model},
+    "following": {"text": _following},
 }
-REQUIRED = {"vote": ("regex",), "judge": ("prompt", "answers")}
+TITLES: Mapping[str, str] = {
+    "logprob": "the likeliest first",
+    "certainty": "the surest first",
+    "typical": "the most typical first",
+    "diversity": "good and different ones first",
+    "medoid": "those first that are most like the others",
+}
+"""Names for writers of the rankers that need nothing else."""
+REQUIRED = {"vote": ("regex",), "judge": ("prompt", "answers"), "following": ("text",)}
 WANTED = ", ".join(
     [f"one of {', '.join(name for name in RANKERS if name not in REQUIRED)}"]
     + [f"{{{name}: {{{', '.join(fields)}}}}}" for name, fields in REQUIRED.items()]

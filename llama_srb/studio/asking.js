@@ -3,11 +3,13 @@
 // A run is one request. `nodes` are the candidates that it fills, by index; null marks a candidate that the
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
+import { apart } from "./best.js";
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
 import { isCut, look, numbered, partsFor, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
+import { beginning, passageIn, rewriteFields } from "./rewrite.js";
 import {
   baseModel,
   candidates,
@@ -26,7 +28,7 @@ import {
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, around, cutAt, drop, heldBack, textOf } from "./tree.js";
+import { addNode, around, cutAt, drop, heldBack, inOrder, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
@@ -64,15 +66,16 @@ export function awaitPause() {
 const UNNAMED = ["Untitled", "Chat"];
 
 /** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
-    `anyway`: also where the model would end. */
-export async function ask({ n = wanted(), more = false, anyway = false } = {}) {
+    `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite. */
+export async function ask({ n = wanted(), more = false, anyway = false, replaces = null } = {}) {
   commit();
   fail(null);
   nameByItsWords();
   const { story } = session;
-  if (!more) place();
+  if (!more && !replaces) place();
   const point = pointId();
   const there = candidates();
+  const passage = replaces ?? (more ? passageOf(there) : null);
   if (more && !anyway && (await extended(point, n))) return;
   story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
@@ -82,11 +85,29 @@ export async function ask({ n = wanted(), more = false, anyway = false } = {}) {
   const count = more ? n : Math.max(1, n - pinned);
   const also = anyway ? { ignore_eos: true } : {};
   const sampling = (i) => ({ ...samplingOf(i, count), ...also });
-  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i)));
-  await start(point, nodes, also);
+  const own = passage && { replaces: passage };
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
+  await start(point, nodes, { ...also, ...(passage && rewriteFields(story, point, passage)) });
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
+
+/** Requests rewrites of the selected text, which stand beside it as branches. */
+export async function rewrite(from, to) {
+  commit();
+  const { story, text } = session;
+  const passage = passageIn(text, from, to);
+  if (!passage) return ask();
+  const [begin, end] = passage;
+  const cuts = [end, begin].map((place) => cutAt(story, place).id);
+  session.point = cuts[1];
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
+  changed("story");
+  await ask({ replaces: text.slice(begin, end) });
+}
+
+/** The text that all of these candidates rewrite; undefined: they continue the text before them. */
+const passageOf = (nodes) => nodes.find(({ replaces }) => replaces)?.replaces;
 
 /** Names a story that has no name yet after its first words. */
 function nameByItsWords() {
@@ -162,7 +183,7 @@ async function start(point, nodes, prompt = null) {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
     if (request.token_healing) run.end = text.slice(-HEALED);
     await withText(run, request, text);
-    const left = run.nodes.filter(Boolean).length;
+    const left = run.nodes.filter((node) => node && !node.aside).length;
     say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
   } catch (error) {
     if (error.name !== "AbortError") failed(run, error);
@@ -220,7 +241,8 @@ const TAKERS = {
     const node = run.nodes[index];
     run.tokens += tokens?.length ?? 1;
     if (!node) return;
-    node.text += text;
+    const begins = node.replaces && !node.text.trim();
+    node.text = begins ? beginning(node.text + text, node.replaces) : node.text + text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
     if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
     touched.add(node);
@@ -230,12 +252,19 @@ const TAKERS = {
     if (!node) return;
     if (finish_reason === "stop" && !node.text && !node.thoughts) return endedAtOnce(run, index, stop_text);
     Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
+    if (finish_reason === "pruned" && !node.pinned) node.aside = true;
     touched.add(node);
     changed("candidates");
   },
+  done(run, { ranking }) {
+    if (!ranking) return;
+    const ranked = ranking.map((index) => run.nodes[index]).filter(Boolean);
+    inOrder(run.story, run.point, ranked);
+    changed("story");
+  },
   extend(run, { first, count }, touched) {
     for (let index = first; index < count; index++) {
-      run.nodes[index] = candidate(run.story, run.point, { ...session.settings.values });
+      run.nodes[index] = candidate(run.story, run.point, apart(session.settings.values));
       name(run, run.nodes[index], index);
       touched.add(run.nodes[index]);
     }
@@ -321,8 +350,8 @@ export async function longer(id) {
   const { story } = session;
   const node = story.nodes[id];
   fail(null);
-  node.state = "running";
-  changed(id);
+  Object.assign(node, { state: "running", aside: false });
+  changed(id, "candidates");
   await start(node.parent, [node], { ...own(node), ...continuing(story, id) });
 }
 
@@ -332,9 +361,11 @@ export async function again(id) {
   const old = story.nodes[id];
   stopOne(id);
   fail(null);
-  const node = candidate(story, old.parent, old.sampling, id);
+  const { replaces } = old;
+  const node = candidate(story, old.parent, old.sampling, id, replaces && { replaces });
   setAside(story, [old]);
-  await start(old.parent, [node], own(old));
+  const fields = replaces && rewriteFields(story, old.parent, replaces);
+  await start(old.parent, [node], { ...own(old), ...fields });
   if (!node.text) setAside(story, [old], false);
 }
 

@@ -14,7 +14,7 @@ export async function choose(id, end = null) {
   note();
   const { story } = session;
   const node = story.nodes[id];
-  const rest = session.point && !isChat() ? textBehind(story, session.point, session.at) : "";
+  const rest = node.replaces ? behindPassage(story, node) : behindPoint(story);
   freeze(node);
   const tail = end === null ? null : split(story, id, end);
   node.seen = true;
@@ -27,8 +27,18 @@ export async function choose(id, end = null) {
   store.keep(story, around(story, id));
   refresh(caret);
   if (after) session.point = id;
-  if (session.settings.next && !isChat() && !candidates().some((one) => one !== tail && one !== after))
+  const isPart = isChat() || node.replaces;
+  if (session.settings.next && !isPart && !candidates().some((one) => one !== tail && one !== after))
     await ask();
+}
+
+const behindPoint = (story) =>
+  session.point && !isChat() ? textBehind(story, session.point, session.at) : "";
+
+/** The text behind the passage that a rewrite replaces; all of it, if another passage stands there now. */
+function behindPassage(story, { parent, replaces }) {
+  const rest = textOf(story).slice(textOf(story, parent).length);
+  return rest.startsWith(replaces) ? rest.slice(replaces.length) : rest;
 }
 
 /** Adds the writer's edited version beside a candidate. */

@@ -1,6 +1,8 @@
 // Settings, built from the server's own table of fields.
 
+import { Best } from "./best.js";
 import { labelOf, NumberField, RowField, Samplers, Structure, without } from "./fields.js";
+import { Length } from "./lengths.js";
 import { ModelChoice } from "./models.js";
 import { Presets } from "./presets.js";
 import { DEFAULTS, session, setting } from "./session.js";
@@ -17,11 +19,11 @@ export function Controls() {
         set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
       <${NumberField} label="Beside the branches" low=${1} high=${64} value=${settings.n_branches}
         set=${(n) => setting({ n_branches: n ?? DEFAULTS.n_branches })} />
-      <${NumberField} label="Tokens each" low=${1} value=${settings.max_tokens}
-        set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />
+      <${Length} />
       <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
     </fieldset>
+    <${Best} />
     <label class="field">Stop strings, one a line
       <textarea rows="2" value=${settings.stop}
         onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>

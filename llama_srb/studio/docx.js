@@ -12,11 +12,25 @@ const LEVELS = 6;
 
 /** The text of a .docx. */
 export async function fromDocx(buffer) {
-  const xml = await readZipped(buffer, "word/document.xml");
-  if (xml === null) throw new Error("it has no word/document.xml");
+  const parsed = await readXml(buffer, "word/document.xml");
+  if (parsed === null) throw new Error("it has no word/document.xml");
+  const names = namesOf(await readXml(buffer, "word/styles.xml"));
+  return [...parsed.getElementsByTagNameNS(WORDS, "p")].map((one) => lineOf(one, names)).join("\n");
+}
+
+async function readXml(buffer, part) {
+  const xml = await readZipped(buffer, part);
+  if (xml === null) return null;
   const parsed = new DOMParser().parseFromString(xml, "application/xml");
-  if (parsed.querySelector("parsererror")) throw new Error("its word/document.xml is damaged");
-  return [...parsed.getElementsByTagNameNS(WORDS, "p")].map(lineOf).join("\n");
+  if (parsed.querySelector("parsererror")) throw new Error(`its ${part} is damaged`);
+  return parsed;
+}
+
+/** The names of styles by their ids. Ids are words of Word's language, but headings' names are English. */
+function namesOf(styles) {
+  const all = [...(styles?.getElementsByTagNameNS(WORDS, "style") ?? [])];
+  const [id, value] = ["styleId", "val"].map((name) => (one) => one?.getAttributeNS(WORDS, name));
+  return new Map(all.map((one) => [id(one), value(one.getElementsByTagNameNS(WORDS, "name")[0])]));
 }
 
 const SIGNS = {
@@ -26,9 +40,10 @@ const SIGNS = {
   noBreakHyphen: () => "-",
 };
 
-function lineOf(paragraph) {
+function lineOf(paragraph, names) {
   const [style] = paragraph.getElementsByTagNameNS(WORDS, "pStyle");
-  const level = /^(?:heading|title) ?(\d?)/i.exec(style?.getAttributeNS(WORDS, "val") ?? "");
+  const id = style?.getAttributeNS(WORDS, "val") ?? "";
+  const level = /^(?:heading|title) ?(\d?)/i.exec(names.get(id) ?? id);
   const runs = [...paragraph.getElementsByTagNameNS(WORDS, "r")];
   const text = runs
     .flatMap((run) => [...run.children])

@@ -1,20 +1,20 @@
 // The text field. Behind it lies the same text, coloured by its origin.
 
-import { ask, awaitPause } from "./asking.js";
+import { ask, awaitPause, rewrite } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
 import { counting, piecesOf, remembering } from "./pieces.js";
 import { Ghost } from "./preview.js";
 import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
-import { pathTo } from "./tree.js";
-import { Button, html, isComposing, useChanges, useLayoutEffect, useRef } from "./ui.js";
+import { patchOf, pathTo } from "./tree.js";
+import { Button, changed, html, isComposing, useChanges, useEffect, useLayoutEffect, useRef } from "./ui.js";
 import { enterCards } from "./walking.js";
 
 export function Editor() {
   useChanges("text", "story");
   const field = useRef();
   useLayoutEffect(() => {
-    if (field.current.value !== session.text) field.current.value = session.text;
+    put(field.current, session.text);
     if (session.caret === null) return;
     const to = session.caret;
     session.caret = null;
@@ -29,15 +29,32 @@ export function Editor() {
         <${Origins} />
         <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Continue or Ctrl+Enter."
-          onInput=${(event) => {
-            typed(event.target.value, event.target.selectionStart);
-            awaitPause();
-          }}
+          onInput=${onInput}
           onSelect=${moved} onBlur=${left} onKeyDown=${onKey}></textarea>
       </div>
     </div>
     <${Tools} />
   </section>`;
+}
+
+function onInput({ target: { value, selectionStart } }) {
+  if (value === session.text) return; // it was put there
+  typed(value, selectionStart);
+  awaitPause();
+}
+
+const EDIT = 2000; // characters
+
+/** Puts a text into the field. The browser lays out a new value as a whole, but of an edit only its lines; it
+    edits only the field that has the focus, and long passages slowly. */
+function put(field, text) {
+  if (field.value === text) return;
+  const [at, length, by] = patchOf(field.value, text);
+  if (document.activeElement === field && length + by.length <= EDIT) {
+    field.setSelectionRange(at, at + length);
+    document.execCommand(by ? "insertText" : "delete", false, by);
+  }
+  if (field.value !== text) field.value = text;
 }
 
 function Tools() {
@@ -58,7 +75,8 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey) {
     if (key !== "Enter") return;
     movedTo(target.selectionStart);
-    ask();
+    if (target.selectionStart < target.selectionEnd) rewrite(target.selectionStart, target.selectionEnd);
+    else ask();
   } else if (!leads(key, target) || !enterCards()) return;
   event.preventDefault();
 }
@@ -75,6 +93,7 @@ function show(field) {
 const SOURCES = { user: "by-user", edit: "by-edit", model: "by-model" };
 
 function Origins() {
+  useChanges("origins");
   const { text, story } = session;
   const parts = [];
   let end = 0;
@@ -84,10 +103,12 @@ function Origins() {
     end += node.text.length;
     if (node.id === pointId()) parts.push([GHOST, node.id]);
   }
-  parts.push(...withLine("", text.slice(end), end));
-  const pieces = piecesOf(parts, (kind) => !MARKS[kind]);
+  parts.push(...withLine(SOURCES.user, text.slice(end), end));
+  const pieces = piecesOf(parts, isText);
   pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
-  return html`<div class="origins" dir="auto" aria-hidden="true">${drawn(pieces)}</div>`;
+  const [views, isBehind] = drawn(pieces);
+  useEffect(() => isBehind && changed("origins"));
+  return html`<div class="origins" dir="auto" aria-hidden="true">${views}</div>`;
 }
 
 /** A text from `begin` on, with the line where the model begins to read if that is in it. */
@@ -106,11 +127,13 @@ const MARKS = {
   [GHOST]: (id) => html`<${Ghost} key="ghost" after=${id} />`,
   [LINE]: () => html`<span class=${LINE}></span>`,
 };
+const isText = (kind) => !MARKS[kind];
 const drawn = remembering(
   (piece, key) =>
     html`<div key=${key}>${piece.map(
       ([kind, value]) => MARKS[kind]?.(value) ?? html`<span class=${kind}>${value}</span>`,
     )}</div>`,
+  isText,
 );
 
 const wordsIn = counting();

@@ -4,6 +4,11 @@ import { html, useRef } from "./ui.js";
 
 const KEYS = [
   ["Ctrl+Enter", "text", "candidates at the caret; what follows the caret stays behind the chosen one"],
+  [
+    "Ctrl+Enter with a selection",
+    "text",
+    "rewrites of the selection; what follows it stays behind the chosen one",
+  ],
   ["Alt+1 to Alt+9", "everywhere but in other fields", "choose"],
   ["Tab, or Down at the end of the text", "text", "go to the candidates"],
   ["1 to 9", "candidates", "choose"],

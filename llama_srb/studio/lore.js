@@ -31,6 +31,7 @@ const NUMBERS = {
   order: ["Order", "100", "Of a higher order an entry stays longer, and stands nearer to the end"],
   search: ["Characters searched", "as above", "Of the story's end, for the keys of this entry"],
   budget: ["Tokens, at most", "all", "A longer text is cut at a sentence"],
+  meaning: ["Near in meaning, %", "off", "Without a key it comes when its text is so near to the story"],
 };
 
 function Entry({ entry }) {
@@ -59,10 +60,16 @@ function Entry({ entry }) {
     <${Button} label="Remove" onClick=${() => remove(entry.id)} /></details>`;
 }
 
+const percent = (nearness) => `${Math.round(nearness * 100)} %`;
+
 const WHY = {
   always: () => "always there",
   key: ({ key }) => `there: “${key}” was found`,
-  no_key: () => "not there: none of its keys was found",
+  meaning: ({ nearness }) => `there: ${percent(nearness)} near in meaning`,
+  no_key: ({ nearness }) =>
+    nearness === undefined
+      ? "not there: none of its keys was found"
+      : `not there: none of its keys was found, ${percent(nearness)} near in meaning`,
   no_second_key: () => "not there: no second key was found",
   budget: () => "not there: no tokens are left for it",
 };

@@ -25,6 +25,7 @@ export const newEntry = (fields = {}) => ({
   order: null,
   search: null,
   budget: null,
+  meaning: null, // how near to the story's end, in hundredths
   ...fields,
 });
 
@@ -40,8 +41,8 @@ const given = (fields) => Object.fromEntries(Object.entries(fields).filter(([, v
 /** The field `story` of a request. */
 export function storyField(story) {
   const { note, ...fields } = partsOf(story);
-  const lore = loreOf(story).map(({ id: _, keys, also, ...entry }) =>
-    given({ ...entry, keys: keysOf(keys), also: keysOf(also) }),
+  const lore = loreOf(story).map(({ id: _, keys, also, meaning, ...entry }) =>
+    given({ ...entry, keys: keysOf(keys), also: keysOf(also), meaning: meaning && meaning / 100 }),
   );
   return given({ ...fields, lore, note: note.text.trim() ? given(note) : null });
 }

@@ -1,6 +1,9 @@
 // A long text in pieces that end with a line, so that a change costs the time of one piece.
 
+import { copied } from "./tree.js";
+
 const LEAST = 2000; // characters; a piece ends with the first line that ends behind them
+const AT_ONCE = 16; // pieces that are made anew though their text is there already
 let serial = 0;
 
 /** Cuts a list of [kind, text] into pieces, each a list of the same form. Other kinds of parts, whose second
@@ -26,20 +29,29 @@ export function piecesOf(parts, isText = () => true) {
 }
 
 /** Makes a function that calls `make` for each piece that it was not called with the last time; `make` gets a
-    key, too, which is the piece's own for as long as it does not change. */
-export function remembering(make) {
-  let known = new Map();
+    key, too, which is the piece's own for as long as its text does not change. Of pieces whose text is there
+    already, and only of other kinds, AT_ONCE are made anew in one go. The function returns what was made, and
+    whether some pieces are still as they were before: it is to be called again for them soon. */
+export function remembering(make, isText = () => true) {
+  let known = new Map(); // the text of a piece → those that were made of it, in order
   return (pieces) => {
     const next = new Map();
+    let left = AT_ONCE;
+    let isBehind = false;
     const made = pieces.map((piece) => {
-      const sign = piece.flat().join("\u0001");
-      const one = known.get(sign)?.pop() ?? make(piece, ++serial);
-      if (next.has(sign)) next.get(sign).push(one);
-      else next.set(sign, [one]);
-      return one;
+      const texts = piece.flatMap(([kind, value]) => (isText(kind) ? value : []));
+      const text = texts.join("");
+      const form = piece.map(([kind, value]) => kind + (isText(kind) ? value.length : value)).join(" ");
+      const isPlain = texts.length === piece.length;
+      let one = known.get(text)?.shift() ?? { key: ++serial };
+      if (one.form && one.form !== form && one.isPlain && isPlain && left-- <= 0) isBehind = true;
+      else if (one.form !== form) one = { key: one.key, form, isPlain, view: make(copied(piece), one.key) };
+      if (next.has(text)) next.get(text).push(one);
+      else next.set(text, [one]);
+      return one.view;
     });
     known = next;
-    return made;
+    return [made, isBehind];
   };
 }
 

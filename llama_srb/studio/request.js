@@ -1,6 +1,8 @@
 // What a request says: the prompt at a point of the story, and the settings.
 
+import { apart, together } from "./best.js";
 import { structureField, textsOf } from "./fields.js";
+import { lengthFields } from "./lengths.js";
 import { hasParts } from "./parts.js";
 import { isCut, partsFor } from "./reads.js";
 import { isContinuable, modelField, session } from "./session.js";
@@ -15,7 +17,7 @@ export function samplingOf(index, n) {
     const value = n < 2 ? from : from + ((to - from) * index) / (n - 1);
     return [name, Math.round(value * 1000) / 1000];
   });
-  return { ...values, ...Object.fromEntries(shares) };
+  return { ...apart(values), ...Object.fromEntries(shares) };
 }
 
 export function body(story, point, n) {
@@ -27,9 +29,10 @@ export function body(story, point, n) {
     ...(story.kind === "chat" ? { messages: messages(story, point) } : promptOf(story, point)),
     n,
     ...modelField(),
-    max_tokens: settings.max_tokens,
+    ...lengthFields(),
     logprobs: settings.alternatives,
-    ...settings.values,
+    ...apart(settings.values),
+    ...together(settings.values, n),
     ...Object.fromEntries(lists),
     ...(stop.length && { stop }),
     ...structureField(settings.structure),

@@ -2,13 +2,14 @@
 // It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
 import * as store from "./store.js";
-import { childrenOf, isBlank, textOf } from "./tree.js";
+import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 export const DEFAULTS = {
   n: 4,
   n_branches: 8, // while the tree is looked at
   max_tokens: 60,
+  length: { kind: "tokens", count: 0 }, // or sentences, paragraphs
   next: true,
   alternatives: 10,
   colours: false,
@@ -102,9 +103,12 @@ export function wanted() {
 export const pointId = () => session.point ?? session.story.current;
 export const isChat = () => session.story.kind === "chat";
 
-/** The candidates at the point; `aside` includes those set aside. */
-export const candidates = (aside = false) =>
-  childrenOf(session.story, pointId()).filter((node) => !isBlank(node) && (aside || !node.aside));
+/** The candidates at the point; `aside` includes those set aside. Beside rewrites the old text is none. */
+export function candidates(aside = false) {
+  const all = childrenOf(session.story, pointId());
+  const old = all.some(({ replaces }) => replaces) && new Set(pathTo(session.story));
+  return all.filter((node) => !isBlank(node) && (aside || !node.aside) && !(old && old.has(node)));
+}
 
 export function say(message) {
   session.said = message;

@@ -4,11 +4,13 @@ import { events } from "./api.js";
 import { partsOf } from "./parts.js";
 import { changeParts } from "./reads.js";
 import { fail, model, modelField, session } from "./session.js";
-import { Button, html, useChanges, useRef, useState } from "./ui.js";
+import { Button, changed, html, useChanges } from "./ui.js";
 
 const REQUEST =
   "Summarise the beginning of a story in one paragraph, for a writer who goes on with it: who is there, " +
   "what has happened, and what is still open. Answer with the summary only.";
+const drafts = new WeakMap(); // story → its draft, which stays when the panel is closed
+const running = new WeakMap(); // story → the request that writes its draft
 const TOKENS = 250; // of a draft
 const CHARACTERS = 2; // of a token, at least, in most texts: so many of the text are sent
 
@@ -22,12 +24,17 @@ function messages() {
 }
 
 export function Summary() {
-  useChanges("parts", "reads", "server");
-  const { summary } = partsOf(session.story);
-  const [draft, setDraft] = useState(null);
-  const running = useRef(null);
+  useChanges("parts", "reads", "server", "draft");
+  const { story } = session;
+  const { summary } = partsOf(story);
+  const draft = drafts.get(story) ?? null;
+  const setDraft = (text) => {
+    drafts.set(story, text);
+    changed("draft");
+  };
   const write = async () => {
-    const abort = (running.current = new AbortController());
+    const abort = new AbortController();
+    running.set(story, abort);
     let text = "";
     setDraft("");
     try {
@@ -43,7 +50,7 @@ export function Summary() {
       if (error.name === "AbortError") return;
       fail(error);
     }
-    running.current = null;
+    running.delete(story);
     setDraft(text.trim() || null);
   };
   const use = () => {
@@ -51,7 +58,8 @@ export function Summary() {
     setDraft(null);
   };
   const discard = () => {
-    running.current?.abort();
+    running.get(story)?.abort();
+    running.delete(story);
     setDraft(null);
   };
   return html`<fieldset><legend>Summary</legend>
@@ -65,7 +73,7 @@ export function Summary() {
         : html`<textarea rows="6" aria-label="Draft of the summary" value=${draft}
             onInput=${({ target }) => setDraft(target.value)}></textarea>
           <div class="tools">
-            <${Button} label="Use it" disabled=${!!running.current} onClick=${use} />
+            <${Button} label="Use it" disabled=${running.has(story)} onClick=${use} />
             <${Button} label="Discard" onClick=${discard} /></div>`
     }</fieldset>`;
 }

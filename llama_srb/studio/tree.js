@@ -39,6 +39,14 @@ export function addNode(story, parent, fields, after = null) {
   return node;
 }
 
+/** Puts children of a node in this order, at the places that they have among the others. */
+export function inOrder(story, parent, nodes) {
+  const { children } = story.nodes[parent];
+  const ordered = nodes.map(({ id }) => id).filter((id) => children.includes(id));
+  const moved = new Set(ordered);
+  story.nodes[parent].children = children.map((id) => (moved.has(id) ? ordered.shift() : id));
+}
+
 /** Removes a node without text, and marks it for the storage, which removes it there. */
 export function drop(story, node) {
   const siblings = story.nodes[node.parent].children;
@@ -176,9 +184,9 @@ export function write(story, text) {
   const leaf = story.nodes[story.current];
   const before = old.length - leaf.text.length;
   if (leaf.source === "user" && !leaf.children.length && same >= before)
-    return writeLeaf(story, leaf, text.slice(before));
+    return writeLeaf(story, leaf, copied(text.slice(before)));
   const parent = same === old.length ? leaf : cutAt(story, same);
-  const rest = text.slice(same);
+  const rest = copied(text.slice(same));
   const added =
     spelling(story, parent.id, rest) ?? addNode(story, parent.id, { text: rest, source: "user" });
   story.current = added.id;
@@ -227,14 +235,30 @@ export function join(story, id) {
   return [above, node, gone];
 }
 
-/** What makes text b of a: [where, how many characters are replaced, by which]. */
+/** A copy of a part of a text: the part itself keeps the whole text in the browser's memory. */
+export const copied = (part) => JSON.parse(JSON.stringify(part));
+
+/** What makes text b of a: [where, how many characters are replaced, by which, which they were]. */
 export function patchOf(a, b) {
   const start = commonPrefix(a, b);
-  let end = 0;
   const most = Math.min(a.length, b.length) - start;
-  while (end < most && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
-  return [start, a.length - start - end, b.slice(start, b.length - end), a.slice(start, a.length - end)];
+  const end = agreement(most, (from, to) => tail(a, from, to) === tail(b, from, to));
+  const [before, by] = [a, b].map((text) => copied(text.slice(start, text.length - end)));
+  return [start, before.length, by, before];
 }
+
+/** Characters of a text's end, counted from there. */
+const tail = (text, from, to) => text.slice(text.length - to, text.length - from);
+
+/** How far two texts agree, up to `most` characters; long stretches are compared at once. */
+function agreement(most, isSame) {
+  let end = 0;
+  for (let stride = STRIDE; stride >= 1; stride /= 16)
+    while (end + stride <= most && isSame(end, end + stride)) end += stride;
+  return end;
+}
+
+const STRIDE = 4096; // a power of 16
 
 /** The text after such a change; null if it is another text. */
 export function patched(text, [start, length, by, before]) {
@@ -243,9 +267,8 @@ export function patched(text, [start, length, by, before]) {
 }
 
 function commonPrefix(a, b) {
-  const end = Math.min(a.length, b.length);
-  let i = 0;
-  while (i < end && a[i] === b[i]) i++;
+  const same = (from, to) => a.slice(from, to) === b.slice(from, to);
+  const i = agreement(Math.min(a.length, b.length), same);
   const half = a.charCodeAt(i - 1); // not between the halves of a surrogate pair
   return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
 }

@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,20 @@ async def test_the_start_event_names_what_a_task_recalls(
         ):
             header = response.headers["X-Recalled"]
     assert header == ", ".join(f"{one.id};score={one.score}" for one in starts[2].recalled)
+
+
+async def test_texts_that_finish_and_prune_end_say_so(port: int) -> None:
+    fields = {
+        "ignore_eos": True,
+        "prune": {"at": [4], "keep": 5},
+        "finish": {"first": 2},
+        "rank_by": "logprob",
+    }
+    async with Rpc(port) as rpc:
+        events = await all_of(rpc.complete(prompt="Once", n=8, max_tokens=12, fields=fields))
+    stops = [event for name, event in events if name == "stop"]
+    assert Counter(stop.finish_reason for stop in stops) == {"length": 2, "surplus": 3, "pruned": 3}
+    done = events[-1][1]
+    best = {stop.index for stop in stops if stop.finish_reason == "length"}
+    assert set(done.ranking[:2]) == best, "incomplete texts come last"
+    assert done.timings["saved_tokens"] >= 3 * 8

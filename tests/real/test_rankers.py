@@ -220,11 +220,12 @@ def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
     [
         ({"medoid": {"by": "embeddings"}}, "only a server with an embedding model computes them (--url)"),
         (
-            {"judge": {"prompt": "{text}", "answers": ["a", "b"]}},
-            "only a server's model judges texts",
+            {"judge": {"prompt": "{text}", "answers": ["a", "b"], "model": "other"}},
+            'rank_by.judge.model is "other"; without --url the model that writes is the only one',
         ),
+        ({"following": {"text": " and so"}}, "only a server's model scores texts for it"),
     ],
-    ids=["embeddings", "judge"],
+    ids=["embeddings", "judge", "following"],
 )
 def test_the_command_line_has_no_other_model_without_a_server(by: dict[str, Any], message: str) -> None:
     ended = subprocess.run(
@@ -254,6 +255,23 @@ def test_a_judge_puts_the_text_of_the_largest_margin_first(several: Server, more
     margins = [margin(several, choice["text"], JUDGE, model="tale") for choice in answer["choices"]]
     assert len(set(margins)) > 1
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
+
+
+def test_the_command_line_judges_with_its_own_engine(server: Server) -> None:
+    options = ["-n", "6", "--max-tokens", "12", "--seed", "3", "--rank-by", json.dumps({"judge": JUDGE})]
+    answer = json.loads(complete("--json", *options))
+    margins = [margin(server, choice["text"], JUDGE) for choice in answer["choices"]]
+    assert len(set(margins)) > 1
+    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
+
+
+def test_the_command_line_tells_the_order() -> None:
+    given = ("-n", "4", "--max-tokens", "8", "--seed", "3", "--rank-by", "logprob")
+    choices = json.loads(complete(*given, "--logprobs", "0", "--json"))["choices"]
+    means = [sum(token["logprob"] for token in choice["tokens"]) / choice["length"] for choice in choices]
+    assert means == sorted(means, reverse=True)
+    order = ", ".join(str(choice["index"]) for choice in choices)
+    assert complete(*given).splitlines()[-1] == f"best first: {order}"
 
 
 def test_a_judge_chooses_the_best_of_many(several: Server) -> None:
@@ -291,3 +309,21 @@ def test_a_prompt_that_is_too_long_for_the_judge_ends_the_request(several: Serve
     judge = {**JUDGE, "prompt": "word " * 9000 + "{text}"}
     refused = whole(several, status=400, model="tale", n=2, rank_by={"judge": judge})["error"]
     assert refused["message"].startswith("the texts were not ranked: ")
+
+
+# What follows
+
+
+def test_the_text_that_leads_over_to_what_follows_is_first(server: Server) -> None:
+    """The order is that of the mean logprobs which /v1/score tells."""
+    following = " The cat and the dog were best friends from that day on."
+    fields = {"rank_by": {"following": {"text": following}}, "end": {"sentences": 1}, "max_tokens": 60}
+    answer = whole(server, n=12, diversity="none", **fields)
+    prompts = [ONCE["prompt"] + choice["text"] for choice in answer["choices"]]
+    means = []
+    for prompt in prompts:
+        status, scored = server.json("POST", "/v1/score", {"prompt": prompt, "texts": [following]})
+        assert status == 200, scored
+        means.append(scored["data"][0]["mean"])
+    assert len(set(means)) > 1
+    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(means))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from llama_srb.bundled import CHECKOUT
+from tests.support.encoder import CONTEXT, write_encoder
 from tests.support.serving import Server, serving
 
 Body = dict[str, Any]
@@ -274,3 +277,43 @@ def test_a_memory_that_leaves_no_room_behind_it_is_refused_with_continue_too(boo
     status, answer = books.json("POST", "/v1/events", body)
     assert status == 400
     assert "half of the 256 that the prompt may have" in answer["error"]["message"]
+
+
+# ----------------------------------------------------------------------------------------------------
+# Lore by meaning
+# ----------------------------------------------------------------------------------------------------
+
+
+def test_lore_comes_by_its_meaning_where_an_embedding_model_is_loaded(tmp_path: Path) -> None:
+    """The encoder's weights are random, so only texts that are alike are near."""
+    write_encoder(tmp_path / "encoder.gguf", "mean")
+    (tmp_path / "srb.toml").write_text(f"""
+        [models.tale]
+        path = "{CHECKOUT}/models/storyteller.gguf"
+        preload = true
+        [models.mini]
+        path = "encoder.gguf"
+        ctx = {CONTEXT}
+        """)
+    end = "Lily saw a grey cat in the park."
+    lore = [
+        {"text": end, "name": "alike", "meaning": 0.99},
+        {"text": "Ten cold ships sailed north.", "name": "other", "meaning": 0.99},
+        {"text": "Mia is a cat.", "keys": ["cat"], "meaning": 0.99},
+    ]
+    body = {"model": "tale", "prompt": end, "max_tokens": ANSWER, "story": {"lore": lore}}
+    with serving("--config", str(tmp_path / "srb.toml")) as server:
+        status, refused = server.json("POST", "/v1/prompt", body)
+        assert (status, refused["error"]["param"]) == (400, "story.lore"), "the encoder is not loaded yet"
+        assert server.json("POST", "/v1/embeddings", {"model": "mini", "input": "x"})[0] == 200
+        status, made = server.json("POST", "/v1/prompt", body)
+        assert status == 200, made
+        events = server.events({**body, "n": 2, "stream": True}, "/v1/events")
+    notes = made["story"]["lore"]
+    assert [note["why"] for note in notes] == ["meaning", "no_key", "key"]
+    assert notes[0]["nearness"] >= 0.999
+    assert notes[1]["nearness"] < 0.99
+    assert "nearness" not in notes[2]
+    assert end in made["prompt"].removesuffix(end), "the entry stands before the text"
+    assert "Ten cold ships" not in made["prompt"]
+    assert next(one for one in events if one["event"] == "start")["story"]["lore"] == notes

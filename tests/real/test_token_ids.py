@@ -29,6 +29,9 @@ SCENES: dict[str, dict[str, Any]] = {
     "plain": {},
     "to the end": {"max_tokens": -1, "n": 4},
     "stop strings": {"stop": ["he ", "ay", "s.", " to"]},
+    "a sentence": {"end": {"sentences": 1}, "max_tokens": 60},
+    "two paragraphs": {"end": {"paragraphs": 2}, "max_tokens": -1, "sampling": {"seed": 1}},
+    "sentences and banned phrases": {"end": {"sentences": 2}, "banned_strings": PHRASES},
     "stop strings that are returned": {"stop": ["he ", "ay"], "include_stop_str_in_output": True},
     "banned phrases": {"banned_strings": PHRASES},
     "banned phrases and stop strings": {"banned_strings": PHRASES, "stop": [" with ", "er", "\n"]},
@@ -89,14 +92,29 @@ def test_token_ids_behind_the_prompts_have_the_logprobs_that_were_reported(
         assert np.abs(np.subtract(found, [token["logprob"] for token in tokens])).max() <= BOUND
 
 
-@pytest.mark.parametrize("name", ["plain", "stop strings", "banned phrases and stop strings", "a grammar"])
+ENDS = ("a sentence", "two paragraphs", "sentences and banned phrases")
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "stop strings", "banned phrases and stop strings", "a grammar", *ENDS]
+)
 def test_token_ids_spell_the_text_and_what_a_stop_string_cuts_off(engine: Lines, name: str) -> None:
     answer = engine.generate(**TALE | SCENES[name])
     stopped = 0
     for ids, text, stop in zip(drawn(answer), answer.texts, answer.stops, strict=True):
         whole = engine.ask("detokenize", tokens=ids)["text"]
         assert whole.startswith(text + stop.get("stop_text", ""))
-        assert "stop_text" in stop or whole.removeprefix(text) in ("", "<|endoftext|>", "</s>", "<|end|>")
+        if stop.get("end") == "sentences":
+            assert (text[-1] in ".!?\"'", whole.removeprefix(text) != "") == (True, True)
+            continue
+        if stop.get("end") == "paragraphs":
+            assert (text == text.rstrip(), "\n" in whole.removeprefix(text)) == (True, True)
+            continue
+        assert (
+            stop["finish_reason"] == "length"
+            or "stop_text" in stop
+            or whole.removeprefix(text) in ("", "<|endoftext|>", "</s>", "<|end|>")
+        )
         stopped += "stop_text" in stop
     assert stopped > 0 or "stop" not in SCENES[name]
 
@@ -125,7 +143,9 @@ def test_ids_of_an_adapter_are_scored_with_it(tmp_path: Path) -> None:
 # continue
 
 
-@pytest.mark.parametrize("name", ["stop strings", "to the end", "banned phrases and stop strings", "emoji"])
+@pytest.mark.parametrize(
+    "name", ["stop strings", "to the end", "banned phrases and stop strings", "emoji", *ENDS]
+)
 def test_a_sequence_is_continued_behind_the_exact_ids(engine: Lines, name: str) -> None:
     first = engine.generate(**TALE | SCENES[name])
     id, ids = first.start["id"], drawn(first)

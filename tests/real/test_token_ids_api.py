@@ -82,6 +82,7 @@ def test_in_a_chat_the_prompts_ids_stand_at_the_top(server: Server) -> None:
     frames = server.events(TALK | {"stream": True}, CHAT)
     assert text_of(server, answer["prompt_token_ids"]).count("Tell me a story!") == 1
     assert frames[0]["prompt_token_ids"] == answer["prompt_token_ids"]
+    assert frames[0]["choices"][0]["delta"]["role"] == "assistant", "as vLLM's first chunk"
     for index, choice in enumerate(answer["choices"]):
         assert len(choice["token_ids"]) == len(choice["logprobs"]["content"])
         assert text_of(server, choice["token_ids"]).startswith(choice["message"]["content"])

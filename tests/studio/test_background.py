@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
 
+from llama_srb.bundled import CHECKOUT
 from tests.studio.conftest import visiting
 from tests.studio.steps import (
     act,
@@ -26,6 +28,7 @@ from tests.studio.steps import (
     texts,
     value,
 )
+from tests.support.encoder import CONTEXT, write_encoder
 from tests.support.serving import Server, serving
 
 FEW: dict[str, Any] = {"max_tokens": 12, "next": False, "values": {"ignore_eos": True}}
@@ -83,6 +86,7 @@ LABELS = {
     "search": "Characters searched",
     "budget": "Tokens, at most",
     "text": "Text",
+    "meaning": "Near in meaning, %",
 }
 
 
@@ -291,6 +295,38 @@ def test_an_expression_with_a_fault_is_named(page: Page) -> None:
     expect(page.locator(".entry")).to_have_count(0)
 
 
+def test_an_entry_comes_by_its_meaning_and_says_so(browser: Browser, tmp_path: Path) -> None:
+    """The encoder's weights are random, so only texts that are alike are near."""
+    write_encoder(tmp_path / "encoder.gguf", "mean")
+    models = {"tale": (CHECKOUT / "models/storyteller.gguf", True), "mini": ("encoder.gguf", False)}
+    tables = [
+        f"[models.{name}]\npath = '{path}'\npreload = {str(loaded).lower()}\n"
+        for name, (path, loaded) in models.items()
+    ]
+    (tmp_path / "srb.toml").write_text("".join(tables) + f"ctx = {CONTEXT}\n")
+    text = "Mia the cat saw a door."
+    with (
+        serving("--config", str(tmp_path / "srb.toml"), "--", "-t", "1") as server,
+        visiting(browser, server.url) as [page],
+    ):
+        editor(page).fill(text)
+        added = entry(page, name="alike", text=text, meaning="95")
+        added.get_by_label(LABELS["meaning"], exact=True).press("Tab")
+        expect(panel(page).get_by_role("alert")).to_contain_text("no embedding model is loaded")
+        assert server.json("POST", "/v1/embeddings", {"model": "mini", "input": "x"})[0] == 200
+        added = entry(page, name="other", text="Ten cold ships sailed north.", meaning="95")
+        added.get_by_label(LABELS["meaning"], exact=True).press("Tab")
+        whys = page.locator(".entry summary small")
+        expect(whys).to_have_text(
+            [
+                "there: 100 % near in meaning",
+                re.compile(r"none of its keys was found, -?\d+ % near in meaning"),
+            ]
+        )
+        expect(panel(page).get_by_role("alert")).to_have_count(0)
+        assert asked(page, text)["story"]["lore"][0]["meaning"] == 0.95
+
+
 def test_the_parts_stay_with_the_story(page: Page) -> None:
     editor(page).fill("Mia the cat saw a door.")
     panel(page).get_by_label("Memory").fill("A story for children.")
@@ -359,6 +395,10 @@ def test_a_draft_of_the_summary_is_edited_before_it_is_used(browser: Browser) ->
         expect(use).to_be_enabled()
         draft = page.get_by_label("Draft of the summary")
         assert draft.input_value()
+        page.get_by_role("button", name="Background", exact=True).click()
+        expect(draft).to_have_count(0)
+        panel(page)
+        expect(draft).not_to_have_value("")
         expect(page.get_by_label("Summary", exact=True)).to_have_value("")
         draft.fill("They played outside.")
         use.click()

@@ -9,11 +9,14 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from benchmarks.loads.studio_book import CHAPTERS, book
-from tests.studio.steps import editor
+from benchmarks.loads.studio_book import CHAPTERS, book, heap_mb
+from tests.studio.conftest import PATIENCE_MS
+from tests.studio.steps import cards, editor, texts
 
+UNDO_STEP_MS = 600  # longer than the pause that ends one
 MANY_MS = 1500  # for one key: far above what it takes, since other programs run beside the tests
 TEXT = (
     "# One\n\nThe fox ran. The Fox slept.\n\nPart of him woke.\n\n"
@@ -24,6 +27,14 @@ TEXT = (
 def outline(page: Page, text: str = TEXT) -> None:
     editor(page).fill(text)
     page.get_by_role("button", name="Outline", exact=True).click()
+
+
+def until(page: Page, found: str, expected: float, near: float = 0) -> None:
+    """Waits until something in the page has that value."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while abs(page.evaluate(found) - expected) > near:
+        assert time.monotonic() < deadline
+        page.wait_for_timeout(50)
 
 
 def marked(page: Page) -> str:
@@ -85,12 +96,93 @@ def test_each_replacement_goes_on_to_the_next_place(page: Page) -> None:
     expect(editor(page)).to_have_value("A very large wolf, a very large wolf and a very large wolf")
 
 
-def test_a_book_of_100_000_words_opens_and_takes_keys(page: Page, tmp_path: Path) -> None:
-    file = tmp_path / "book.json"
+def open_book(page: Page, folder: Path) -> None:
+    file = folder / "book.json"
     file.write_text(json.dumps(book()))
     page.get_by_role("button", name="Stories", exact=True).click()
     page.locator("input[type=file]").set_input_files(file)
     expect(page.get_by_role("heading", name="A book")).to_be_visible()
+
+
+COUNT = """() => {
+    window.touched = [];
+    const text = document.querySelector(".origins");
+    const pieceOf = (node) => (node.parentElement === text ? node : pieceOf(node.parentElement));
+    const of = ({ target, addedNodes, removedNodes }) =>
+        target === text ? [...addedNodes, ...removedNodes] : [pieceOf(target)];
+    new MutationObserver((records) => window.touched.push(new Set(records.flatMap(of)).size))
+        .observe(text, { subtree: true, childList: true, characterData: true,
+            attributes: true });
+}"""
+PIECES_AT_ONCE = 20  # of the book's 200: how many one frame may draw
+
+
+@pytest.mark.parametrize("part", [0, 0.5], ids=["beginning", "middle"])
+def test_a_key_in_a_book_draws_few_pieces_at_once(page: Page, tmp_path: Path, part: float) -> None:
+    """All text behind a change becomes the writer's, and is coloured so, but a few pieces in each frame."""
+    open_book(page, tmp_path)
+    models = page.locator(".origins .by-model")
+    expect(models.first).to_be_attached()
+    before = models.count()
+    editor(page).evaluate(
+        "(e, part) => e.setSelectionRange(e.value.length * part, e.value.length * part)", part
+    )
+    editor(page).focus()
+    page.evaluate(COUNT)
+    page.keyboard.press("x")
+    until(page, "document.querySelectorAll('.origins .by-model').length", round(before * part), near=2)
+    page.evaluate("window.touched.push(0)")
+    page.keyboard.press("y")
+    until(page, "window.touched.at(-1) > 0", expected=True)
+    page.wait_for_timeout(UNDO_STEP_MS)
+    touched = page.evaluate("window.touched")
+    assert max(touched) <= PIECES_AT_ONCE
+    assert max(touched[touched.index(0) :]) <= 4, "a further key draws its own piece and its neighbours"
+
+
+def test_a_choice_in_a_book_is_an_edit_and_no_new_text(page: Page, tmp_path: Path) -> None:
+    """The browser lays out a new text of a field as a whole, and of an edit only its lines."""
+    open_book(page, tmp_path)
+    expect(cards(page)).to_have_count(4)
+    editor(page).focus()
+    page.keyboard.press("Control+End")
+    page.evaluate("""() => {
+        window.edits = [];
+        const note = ({ inputType, data }) => window.edits.push([inputType, data]);
+        document.querySelector("#editor").addEventListener("input", note);
+    }""")
+    [first] = texts(page)[:1]
+    page.keyboard.press("Alt+1")
+    until(page, "window.edits.length", 1)
+    assert page.evaluate("window.edits") == [["insertText", first]]
+    assert editor(page).evaluate("(e, end) => e.value.endsWith(end)", first)
+    page.keyboard.press("Control+z")
+    until(page, "window.edits.length", 2)
+    assert editor(page).evaluate("(e, end) => !e.value.endsWith(end)", first)
+
+
+GROWTH_MB = 8  # 20 copies of the book's text
+
+
+def test_an_hour_of_writing_in_a_book_keeps_no_older_texts(page: Page, tmp_path: Path) -> None:
+    """Each step of undo, each typed piece and each drawn one keeps its own words only."""
+    open_book(page, tmp_path)
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable")
+    editor(page).focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.insert_text(" The fox came back.")
+    page.wait_for_timeout(UNDO_STEP_MS)
+    before = heap_mb(devtools)
+    for i in range(40):
+        page.keyboard.insert_text(f" The fox came back for the {i}th time, and it rained.")
+        editor(page).evaluate("e => (e.blur(), e.focus())")  # which ends a step of undo
+    page.wait_for_timeout(UNDO_STEP_MS)
+    assert heap_mb(devtools) - before < GROWTH_MB
+
+
+def test_a_book_of_100_000_words_opens_and_takes_keys(page: Page, tmp_path: Path) -> None:
+    open_book(page, tmp_path)
     page.get_by_role("button", name="Outline", exact=True).click()
     chapters = page.get_by_role("list", name="Chapters").get_by_role("button")
     expect(chapters).to_have_count(CHAPTERS)

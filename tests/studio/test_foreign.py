@@ -13,6 +13,7 @@ from typing import Any
 
 import docx
 import pytest
+from docx.oxml.ns import qn
 from playwright.sync_api import Page, expect
 
 from tests.studio.steps import editor
@@ -152,6 +153,19 @@ def test_a_word_file_becomes_a_story_with_its_headings(page: Page, tmp_path: Pat
         "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本."
     )
     expect(page.get_by_role("heading", level=1)).to_have_text("My book")
+
+
+def test_headings_of_a_word_in_another_language_are_headings(page: Page, tmp_path: Path) -> None:
+    """A German Word writes styleId="berschrift1" for the style whose name is “heading 1”."""
+    document = docx.Document()
+    for level, id in ((1, "berschrift1"), (2, "berschrift2")):
+        document.styles[f"Heading {level}"].element.set(qn("w:styleId"), id)
+    document.add_heading("Kapitel", 1)
+    document.add_paragraph("Der Fuchs.")
+    document.add_heading("Ein Teil", 2)
+    document.save(str(tmp_path / "Buch.docx"))
+    bring(page, tmp_path / "Buch.docx")
+    expect(editor(page)).to_have_value("# Kapitel\nDer Fuchs.\n## Ein Teil")
 
 
 def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:

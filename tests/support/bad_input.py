@@ -58,6 +58,7 @@ def raw(what: str, body: bytes, message: str, param: str | None = None, status: 
 
 N = "a whole number between 1 and 1024"
 RANKERS = "one of logprob, typical, diversity, medoid, certainty, {vote: {regex}}, {judge: {prompt, answers}}"
+MARKS = "a list of 1 to 16 rising numbers of tokens"
 SAMPLERS = ", ".join(SAMPLER_NAMES)
 PAIRS = "an object {id: bias} or a list of [id or text, bias or false]"
 SEED = "between -1 and 4294967295"
@@ -123,6 +124,9 @@ COUNTS = [
     field("prompt_logprobs -1", "prompt_logprobs is -1; it must be between 0 and 100", prompt_logprobs=-1),
     field("return_token_ids 1", "return_token_ids is 1; it must be true or false", return_token_ids=1),
     field("return_entropies 1", "return_entropies is 1; it must be true or false", return_entropies=1),
+    *(field(f"{name} 1", f"{name} is 1; it must be true or false", **{name: 1})
+      for name in ("return_tokens_as_token_ids", "include_stop_str_in_output", "skip_special_tokens")),
+    field('logprobs_mode "cooked"', 'logprobs_mode is "cooked"; it must be "raw", "processed" or "both"', logprobs_mode="cooked"),
     field("stop_token_ids many", "stop_token_ids has 1001 token ids; it may have 1000", stop_token_ids=[*range(1001)]),
     field("stop_token_ids 17", "stop_token_ids is 17; it must be a list of token ids", stop_token_ids=17),
     field("allowed_token_ids of texts", 'allowed_token_ids is ["a"]; it must be a list of token ids',
@@ -262,7 +266,7 @@ STRUCTURES = [
 
 
 STORY_FIELDS = "memory, note, lore, summary, budget, search, separator"
-ENTRY_FIELDS = "keys, also, text, name, always, order, search, budget"
+ENTRY_FIELDS = "keys, also, text, name, always, order, search, budget, meaning"
 
 
 def story(what: str, message: str, param: str, value: Any) -> Case:
@@ -286,6 +290,11 @@ STORIES = [
           {"lore": [{"text": "x", "keys": "x" * 501}]}),
     story("an open group", "lore[0].keys[0] is no regular expression: missing ): a(b", "lore[0].keys[0]",
           {"lore": [{"text": "x", "keys": "/a(b/"}]}),
+    story("meaning 2", "lore[0].meaning is 2; it must be a number between 0 and 1", "lore[0].meaning",
+          {"lore": [{"text": "x", "meaning": 2}]}),
+    story("meaning without an embedding model",
+          "lore has entries with meaning, but no embedding model is loaded that you may use: load one, or give "
+          "keys instead", "lore", {"lore": [{"text": "x", "meaning": 0.5}]}),
     story("search 0", "search is 0; it must be between 1 and 1000000", "search", {"search": 0}),
     story("budget -1", "budget is -1; it must be between 0 and 2147483647", "budget", {"budget": -1}),
     Case("a story of token ids", {"prompt": [1, 2], "story": {}},
@@ -380,6 +389,40 @@ DIVERSITY = [
           rank_by={"vote": {"regex": 1}}),
     field("rank_by vote with dedupe", "only one of rank_by.vote and dedupe may be given: each of two equal texts has its vote",
           param="dedupe", rank_by={"vote": {"regex": "a"}}, dedupe=True),
+    field("rank_by judge without {text}",
+          'rank_by.judge.prompt is "x"; it must be a text with {text} in the place of the text that is judged',
+          param="rank_by.judge.prompt", rank_by={"judge": {"prompt": "x", "answers": ["a", "b"]}}),
+    field("rank_by judge with many {text}", "rank_by.judge.prompt has {text} 5 times; it may have it 4 times",
+          param="rank_by.judge.prompt", rank_by={"judge": {"prompt": "{text}" * 5, "answers": ["a", "b"]}}),
+    field("rank_by judge without answers", "rank_by.judge.answers is missing", param="rank_by.judge.answers",
+          rank_by={"judge": {"prompt": "{text}"}}),
+    field("rank_by judge with equal answers",
+          'rank_by.judge.answers is ["a", "a"]; it must be two different texts, the praise first',
+          param="rank_by.judge.answers", rank_by={"judge": {"prompt": "{text}", "answers": ["a", "a"]}}),
+    field("finish 1", "finish is 1; it must be an object: first, vote_decided", finish=1),
+    field("finish with an unknown field", 'finish has no field "last", only first, vote_decided', finish={"last": 1}),
+    field("finish.first 0", "finish.first is 0; it must be between 1 and 100000", param="finish.first", finish={"first": 0}),
+    field('finish.first "2"', 'finish.first is "2"; it must be a whole number between 1 and 100000', param="finish.first",
+          finish={"first": "2"}),
+    field("finish.first above n", "finish.first is 9; it must be between 1 and the number of texts, 4", param="finish.first",
+          finish={"first": 9}, n=4),
+    field("finish.vote_decided 1", "finish.vote_decided is 1; it must be true or false", param="finish.vote_decided",
+          finish={"vote_decided": 1}),
+    field("finish.vote_decided without a vote",
+          "finish.vote_decided is true, but rank_by is not a vote: give rank_by.vote.regex",
+          param="finish.vote_decided", finish={"vote_decided": True}),
+    field("prune 1", "prune is 1; it must be an object: at, keep, by", prune=1),
+    field("prune without marks", "prune.at is missing", param="prune.at", prune={"keep": 1}),
+    field("prune without keep", "prune.keep is missing", param="prune.keep", prune={"at": [4]}),
+    field("prune.at falls", f"prune.at is [8, 4]; it must be {MARKS}", param="prune.at", prune={"at": [8, 4], "keep": 1}),
+    field("prune.at []", f"prune.at is []; it must be {MARKS}", param="prune.at", prune={"at": [], "keep": 1}),
+    field("prune.at 4", f"prune.at is 4; it must be {MARKS}", param="prune.at", prune={"at": 4, "keep": 1}),
+    field("prune.at [0]", "prune.at is 0; it must be between 1 and 2147483647", param="prune.at",
+          prune={"at": [0], "keep": 1}),
+    field("prune.keep above n", "prune.keep is 9; it must be between 1 and the number of texts, 4", param="prune.keep",
+          prune={"at": [4], "keep": 9}, n=4),
+    field("prune.by length", 'prune.by is "length"; it must be one of certainty, logprob', param="prune.by",
+          prune={"at": [4], "keep": 1, "by": "length"}),
     field("diversity_stats 1", "diversity_stats is 1; it must be true or false", diversity_stats=1),
     field("dedupe 1", "dedupe is 1; it must be true or false", dedupe=1),
 ]  # fmt: skip

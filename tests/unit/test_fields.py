@@ -98,6 +98,8 @@ def test_the_bounds_of_values_are_the_engines() -> None:
     )
     prune = OBJECTS["prune"]
     assert (prune["at"]["maxItems"], tuple(prune["by"]["enum"])) == (finish.MAX_MARKS, finish.SCORES)
+    for unit in ("sentences", "paragraphs"):
+        assert OBJECTS["end"][unit]["maximum"] == finish.MAX_PASSAGES
     assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED
     assert COMMANDS["score"]["texts"]["maxItems"] == values.MAX_SCORED
 
@@ -116,7 +118,7 @@ COMMON: dict[str, Any] = {
     "logprobs": 3, "echo": True, "token_healing": True, "logprobs_mode": "processed", "cache": False,
     "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob", "prompt_logprobs": 0, "return_token_ids": True,
     "return_entropies": True, "stop_token_ids": [1], "allowed_token_ids": [2],
-    "include_stop_str_in_output": True, "skip_special_tokens": False,
+    "include_stop_str_in_output": True, "skip_special_tokens": False, "end": {"sentences": 2},
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [

@@ -137,6 +137,7 @@ VALUES: dict[str, Any] = {
     "rank_by": "typical",
     "finish": {"first": 1},
     "prune": {"at": [8], "keep": 1},
+    "end": {"sentences": 1},
     "diversity_stats": True,
     "dedupe": True,
     "messages": [{"role": "user", "content": "x"}],

@@ -150,13 +150,14 @@ def test_usage_has_cached_tokens_and_the_reasonings_share() -> None:
     assert usage["output_tokens_details"]["reasoning_tokens"] == round(10 * 3 / characters)
 
 
-@pytest.mark.parametrize("reason", ["length", "timeout", "cancelled"])
+@pytest.mark.parametrize("reason", ["length", "timeout", "cancelled", "surplus", "pruned"])
 def test_an_answer_that_was_cut_off_is_incomplete(reason: str) -> None:
+    why = reason if reason in ("surplus", "pruned") else "max_output_tokens"
     events = [*RUN[:8], Stop("1", 0, 9, 0, reason), DONE]
     *_, ended, last = frames(events, tools=TOOLS)
     assert (ended["item"]["status"], ended["item"]["input"]) == ("incomplete", '{"input": "a')
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "incomplete")
-    assert last["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert last["response"]["incomplete_details"] == {"reason": why}
     assert last["response"]["completed_at"] is None
     assert [item["status"] for item in body(events)["output"]][:-1] == ["completed"] * 3
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,8 @@ from llama_srb.request.parse import request_from
 from llama_srb.request.story.assembly import assembled
 from llama_srb.request.story.cut import border_in
 from llama_srb.request.story.lore import called
-from llama_srb.request.story.parts import Assembled
+from llama_srb.request.story.meaning import Vectors, with_near
+from llama_srb.request.story.parts import Assembled, Call
 from llama_srb.request.story.ruler import MAX_KNOWN, Counts, blocks_of, places_of
 from llama_srb.request.story.shape import LoreEntry, Note, Story, read_story
 from llama_srb.request.values import RequestError
@@ -167,6 +169,37 @@ async def test_the_separator_may_be_empty() -> None:
 async def test_keys(entry: LoreEntry, text: str, why: str) -> None:
     (call,) = await called(Story(lore=(entry,)), text, len(text))
     assert call.why == why
+
+
+async def test_an_entry_near_in_meaning_comes_without_a_key_and_each_text_is_embedded_once() -> None:
+    """Vectors here: the shares of the letters a and b."""
+    asked, vectors = list[str](), Vectors()
+
+    async def embed(texts: Sequence[str]) -> list[list[float]]:
+        asked.extend(texts)
+        counts = [(text.count("a"), text.count("b")) for text in texts]
+        return [[a / math.hypot(a, b), b / math.hypot(a, b)] for a, b in counts]
+
+    lore = (
+        LoreEntry("aaa", meaning=0.9),
+        LoreEntry("b", meaning=0.9),
+        LoreEntry("ab", ("x",), meaning=0.1),
+        LoreEntry("a", ("dog",), also=("cat",), meaning=0.1),
+        LoreEntry("a"),
+    )
+    text = "b" * 1000 + "a" * 492 + " x dog"
+    story = Story(lore=lore)
+
+    async def near(calls: Sequence[Call], end: str) -> list[Call]:
+        return await with_near(calls, story, end, 300, vectors, embed)
+
+    for _ in range(2):
+        calls = await called(story, text, len(text), near)
+        assert [call.why for call in calls] == ["meaning", "no_key", "key", "no_second_key", "no_key"]
+        assert [call.nearness for call in calls] == [1, 0, None, None, None]
+    assert asked == ["a" * 286 + " x dog", "aaa", "b"], (
+        "the end, as long as the model reads, and each entry once"
+    )
 
 
 async def test_a_call_names_the_place_of_the_key() -> None:

@@ -87,10 +87,10 @@ class StoryPartSize(TypedDict):
 
 
 class LoreNote(TypedDict):
-    """Why an entry of the lore stands in the prompt (always, key) or not (no_key, no_second_key, budget).
+    """Why an entry of the lore is there (always, key, meaning) or not (no_key, no_second_key, budget).
 
     place: top, or beside the note if it was found after the last cut. key: the one that was found; at: its
-    place in the client's prompt, in characters.
+    place in the client's prompt, in characters. nearness: to the story's end by meaning, where it was asked.
     """
 
     entry: Count
@@ -99,6 +99,7 @@ class LoreNote(TypedDict):
     why: Why
     key: NotRequired[str]
     at: NotRequired[Count]
+    nearness: NotRequired[float]
     tokens: Count
 
 
@@ -237,6 +238,8 @@ def _lore_note(entry: int, report: LoreReport) -> LoreNote:
         made["name"] = report.name
     if call.at is not None:
         made["key"], made["at"] = call.key, call.at
+    if call.nearness is not None:
+        made["nearness"] = round(call.nearness, 4)
     return made
 
 

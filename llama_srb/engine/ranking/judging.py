@@ -1,9 +1,9 @@
-"""What a model answers about texts: the margin of two answers' log-probabilities, by the engine's scores."""
+"""What a model answers about texts, and how likely a text is behind them: by the engine's scores."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from llama_srb.engine.events import Error, Score
@@ -30,13 +30,31 @@ async def margins(
 
     CommandRefused with the engine's reason. The engine computes what prompts have in common once.
     """
+    return await _each(texts, at_once, lambda text: _margin(runner, question(text), answers))
+
+
+async def likelihoods(
+    runner: Runner, texts: Sequence[str], prompt: str, following: str, at_once: int, lora: Mapping[str, Any]
+) -> list[float]:
+    """The mean log-probability of the tokens of `following` behind the prompt and each text."""
+
+    async def mean(text: str) -> float:
+        (score,) = await _scores(runner, prompt=prompt + text, texts=[following], **lora)
+        return score.logprob / max(score.count, 1)
+
+    return await _each(texts, at_once, mean)
+
+
+async def _each(
+    texts: Sequence[str], at_once: int, value_of: Callable[[str], Awaitable[float]]
+) -> list[float]:
     found, left = [0.0] * len(texts), list(enumerate(texts))
 
     async def work() -> None:
         while left:
             number, text = left.pop(0)
             try:
-                found[number] = await _margin(runner, question(text), answers)
+                found[number] = await value_of(text)
             except Exception:
                 left.clear()  # no answer is of use without the others
                 raise
@@ -48,12 +66,18 @@ async def margins(
 
 
 async def _margin(runner: Runner, prompt: str, answers: Sequence[str]) -> float:
-    sums: dict[int, float] = {}
-    async with runner.run("score", prompt=prompt, texts=list(answers)) as exchange:
+    first, second = await _scores(runner, prompt=prompt, texts=list(answers))
+    return first.logprob - second.logprob
+
+
+async def _scores(runner: Runner, *, texts: Sequence[str], **fields: Any) -> list[Score]:
+    """The scores of the texts, in their order."""
+    found: dict[int, Score] = {}
+    async with runner.run("score", texts=list(texts), **fields) as exchange:
         async for events in exchange:
-            sums |= {event.index: event.logprob for event in events if isinstance(event, Score)}
+            found |= {event.index: event for event in events if isinstance(event, Score)}
             if isinstance(events[-1], Error):
                 raise CommandRefused(events[-1])
-    if len(sums) < len(answers):
-        raise EngineError(f"{len(answers)} answers got {len(sums)} scores")
-    return sums[0] - sums[1]
+    if len(found) < len(texts):
+        raise EngineError(f"{len(texts)} texts got {len(found)} scores")
+    return [found[index] for index in range(len(texts))]

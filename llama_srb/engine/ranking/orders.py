@@ -17,7 +17,7 @@ from llama_srb.engine.ranking.votes import answers_in
 from llama_srb.request.rank_by import RankBy
 
 Judge: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[float]]]
-"""The margin of the first of two answers about each text."""
+"""A number for each text, of a model: the higher, the better."""
 RELEVANCE = 0.5  # the weight of relevance against novelty in maximal marginal relevance
 
 
@@ -36,10 +36,14 @@ async def _no_model(texts: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Helpers:
-    """Models that help to rank texts. embed: their vectors. judge: margins of the first answer."""
+    """Models that help to rank texts. embed: their vectors. judge: margins of the first answer.
+
+    follow: how likely what is to follow is behind each.
+    """
 
     embed: Embed = _no_model
     judge: Judge = _no_model
+    follow: Judge = _no_model
 
 
 NO_HELPERS = Helpers()
@@ -125,6 +129,12 @@ async def _judged(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers)
     return Order(sorted(range(len(margins)), key=lambda i: (-margins[i], -candidates[i].mean_logprob)))
 
 
+async def _followed(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
+    """The text behind which the given one is the likeliest, first: it leads over to what stands there."""
+    means = await helpers.follow([one.text for one in candidates])
+    return Order(sorted(range(len(means)), key=lambda i: (-means[i], -candidates[i].mean_logprob)))
+
+
 async def _vote(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     """Self-consistency (Wang et al. 2022): the answer of most texts leads; its likeliest text is the best.
 
@@ -151,6 +161,7 @@ ORDERS: dict[str, Ranker] = {
     "vote": _vote,
     "certainty": _certain,
     "judge": _judged,
+    "following": _followed,
 }
 
 

@@ -20,6 +20,7 @@ from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults, canonical, refuse_locked
 from llama_srb.request.presets import Preset
 from llama_srb.request.rank_by import RankBy
+from llama_srb.request.story.meaning import Vectors
 from llama_srb.request.story.ruler import Counts
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import INT32_MAX, RequestError, shown, wrong
@@ -49,7 +50,7 @@ class ModelFacts:
         self.served.info = self.model = model
         self._model_hash = fingerprint.of_model(model)
         self.tools = TemplateTools()
-        self.counts = Counts()
+        self.counts, self.vectors = Counts(), Vectors()
 
     def take_presets(self, presets: Mapping[str, Preset]) -> None:
         """Replaces the presets that requests may name."""
@@ -134,7 +135,7 @@ class ModelFacts:
     async def longest_embedded(self, command: Command) -> int:
         """The most tokens of a text that gets a vector."""
         await self.known(command)
-        return int(self.pool.ready.embedding.get("max_tokens", INT32_MAX)) if self.pool.ready else INT32_MAX
+        return longest_of(self)
 
     def require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -200,6 +201,21 @@ def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     names = ", ".join(one.name for one in able) or "none"
     message = f"rank_by.judge.model is {shown(by.model)}; it must be a loaded model that generates texts, of "
     raise RequestError(f"{message}which you may use: {names}", param="rank_by.judge.model")
+
+
+def longest_of(facts: ModelFacts) -> int:
+    """The most tokens of a text that gets a vector, as far as it is known."""
+    ready = facts.pool.ready
+    return INT32_MAX if ready is None else int(ready.embedding.get("max_tokens", INT32_MAX))
+
+
+def lore_embedder_of(models: Iterable[ModelFacts]) -> ModelFacts:
+    """The first loaded model among these that is made for embeddings, for a story's lore; RequestError."""
+    for one in models:
+        if one.pool.ready is not None and one.pool.ready.embedding.get("only"):
+            return one
+    message = "story.lore has entries with meaning, but no embedding model is loaded that you may use: "
+    raise RequestError(f"{message}load one, or give keys instead", param="story.lore")
 
 
 def chat_template_of(facts: ModelFacts) -> str:

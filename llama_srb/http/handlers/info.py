@@ -10,6 +10,7 @@ from typing import Any, cast
 from aiohttp import web
 
 from llama_srb import __version__, studio
+from llama_srb.dialects.common.infill import can_infill
 from llama_srb.http.answers import (
     Adapter,
     Adapters,
@@ -101,6 +102,7 @@ class Info:
             "context": model.context,
             "size_bytes": model.size_bytes,
             "chat_template": bool(chat_template_of(facts)),
+            "infill": can_infill(facts.infill),
             "n_ctx": ready.n_ctx if ready else None,
         }
         if ready and ready.embedding:

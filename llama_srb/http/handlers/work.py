@@ -8,18 +8,18 @@ from typing import Any
 
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.ranking import Rank, joining, ranking
-from llama_srb.engine.ranking.judging import JUDGED_AT_ONCE, margins
+from llama_srb.engine.ranking.judging import JUDGED_AT_ONCE, likelihoods, margins
 from llama_srb.engine.ranking.orders import Helpers
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
 from llama_srb.http.tasks.stories import compute_ahead, with_story
-from llama_srb.memory.embedding import vectors
+from llama_srb.http.tasks.vectors import vectors_by
 from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
+from llama_srb.request.shapes import lora_fields
 from llama_srb.request.truncate import Command, truncate_prompt
-from llama_srb.request.values import MAX_EMBEDDED
 
 
 async def prepared(
@@ -71,12 +71,7 @@ def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, ge
 
     async def embed(texts: Sequence[str]) -> list[Sequence[float]]:
         assert by is not None
-        model, caller = chosen.embedder(by), chosen.caller.accepted  # the request has its slot
-        found: list[Sequence[float]] = []
-        with chosen.admission.reserve(caller, model, yields=True, again=True, owed=True) as reservation:
-            for part in range(0, len(texts), MAX_EMBEDDED):
-                found += await vectors(reservation, texts[part : part + MAX_EMBEDDED])
-        return found
+        return await vectors_by(chosen.embedder(by), chosen, texts)
 
     async def judge(texts: Sequence[str]) -> list[float]:
         assert by is not None
@@ -86,7 +81,17 @@ def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, ge
         with chosen.admission.reserve(caller, model, count, again=True, owed=True) as reservation:
             return await margins(reservation, texts, by.question, by.answers, count)
 
-    return ranking(request, max_held, Helpers(embed, judge), generation.end_surplus)
+    async def follow(texts: Sequence[str]) -> list[float]:
+        assert by is not None
+        assert by.text is not None
+        model, caller, count = chosen.facts.served, chosen.caller.accepted, min(len(texts), JUDGED_AT_ONCE)
+        if not count:
+            return []
+        with chosen.admission.reserve(caller, model, count, again=True, owed=True) as reservation:
+            prompt, lora = str(request.prompt), lora_fields(request.lora)
+            return await likelihoods(reservation, texts, prompt, by.text, count, lora)
+
+    return ranking(request, max_held, Helpers(embed, judge, follow), generation.end_surplus)
 
 
 def work_of(

@@ -1,16 +1,17 @@
-"""The schemas of the fields `rank_by`, `finish` and `prune`. Pure."""
+"""The schemas of the fields `rank_by`, `finish`, `prune` and `end`. Pure."""
 
 from __future__ import annotations
 
 from llama_srb.http.foreign import Schema
-from llama_srb.request.finish import MAX_MARKS, SCORES
-from llama_srb.request.rank_by import MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
+from llama_srb.request.finish import MAX_MARKS, MAX_PASSAGES, SCORES
+from llama_srb.request.rank_by import MAX_FOLLOWING, MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
 from llama_srb.request.values import INT32_MAX, MAX_INDEX
 
 FIELDS: dict[str, Schema] = {
     "by": {"enum": [*SIMILARITIES, None]},
     "model": {"type": ["string", "null"], "minLength": 1},
     "regex": {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN},
+    "text": {"type": "string", "minLength": 1, "maxLength": MAX_FOLLOWING},
     "prompt": {"type": "string", "pattern": PLACE.replace("{", r"\{").replace("}", r"\}")},
     "answers": {
         "type": "array",
@@ -43,6 +44,14 @@ PRUNE: Schema = {
     "required": ["at", "keep"],
     "additionalProperties": False,
 }
+END: Schema = {
+    "type": ["object", "null"],
+    "properties": {
+        unit: {"type": ["integer", "null"], "minimum": 1, "maximum": MAX_PASSAGES}
+        for unit in ("sentences", "paragraphs")
+    },
+    "additionalProperties": False,
+}
 
 
 def _alone(name: str) -> Schema:
@@ -56,5 +65,5 @@ def _alone(name: str) -> Schema:
 RANKER: Schema = {
     "anyOf": [{"enum": [name for name in RANKERS if name not in REQUIRED]}, *map(_alone, RANKERS)]
 }
-RANKING: dict[str, Schema] = {"ranker": RANKER, "end of the rest": FINISH, "marks": PRUNE}
+RANKING: dict[str, Schema] = {"ranker": RANKER, "end of the rest": FINISH, "marks": PRUNE, "passages": END}
 """By the types of fields."""

@@ -28,6 +28,7 @@ ENTRY: dict[str, Schema] = {
     "order": {"type": "integer", "minimum": -INT32_MAX, "maximum": INT32_MAX},
     "search": _SEARCH,
     "budget": {**_AMOUNT, "minimum": 1},
+    "meaning": {"type": "number", "minimum": 0, "maximum": 1},
 }
 FIELDS: dict[str, Schema] = {
     "memory": _TEXT,

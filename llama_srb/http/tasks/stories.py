@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
+from functools import partial
 
 from llama_srb.background import begin
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.http.auth.caller import BATCH
 from llama_srb.http.handlers.chosen import Chosen
+from llama_srb.http.handlers.facts import longest_of, lore_embedder_of
+from llama_srb.http.tasks.vectors import vectors_by
 from llama_srb.request.fields import CompletionRequest, ContinueFits, Limit
 from llama_srb.request.story.assembly import assembled, refuse_too_much, separate
+from llama_srb.request.story.lore import Near
+from llama_srb.request.story.meaning import with_near
+from llama_srb.request.story.parts import Call
+from llama_srb.request.story.shape import Story
 from llama_srb.request.truncate import Command, PromptBudget
 from llama_srb.request.values import RequestError
 from llama_srb.tasks import pieces_of
@@ -43,8 +51,22 @@ async def with_story(
         fits = ContinueFits(room, head)
         return request.model_copy(update={"continue_fits": fits})
     assert isinstance(request.prompt, str)
-    made = await assembled(story, request.prompt, room, chosen.facts.counts, command)
+    near = _near(story, chosen)
+    made = await assembled(story, request.prompt, room, chosen.facts.counts, command, near)
     return request.model_copy(update={"prompt": made.prompt, "assembled": made})
+
+
+def _near(story: Story, chosen: Chosen) -> Near | None:
+    """What finds entries by meaning, if some ask for it; RequestError if no loaded model can."""
+    if all(entry.meaning is None for entry in story.lore):
+        return None
+    model = lore_embedder_of(chosen.embedders())
+
+    async def near(calls: Sequence[Call], text: str) -> list[Call]:
+        embed = partial(vectors_by, model.served, chosen)
+        return await with_near(calls, story, text, longest_of(model), model.vectors, embed)
+
+    return near
 
 
 async def _room(request: CompletionRequest, chosen: Chosen, command: Command, limit: Limit) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from llama_srb.request.story.cut import border_in, find_cut, find_note, next_cut, step_of
-from llama_srb.request.story.lore import called
+from llama_srb.request.story.lore import Near, called
 from llama_srb.request.story.parts import Assembled, Call, LoreReport, PartName, Place, StoryPart
 from llama_srb.request.story.ruler import Counts, Ruler
 from llama_srb.request.story.shape import LoreEntry, Story
@@ -48,14 +48,16 @@ class _Sized:
         return self.room - self.fixed - self.lore_budget
 
 
-async def assembled(story: Story, text: str, room: int, counts: Counts, command: Command) -> Assembled:
+async def assembled(
+    story: Story, text: str, room: int, counts: Counts, command: Command, near: Near | None = None
+) -> Assembled:
     """The parts of a prompt of at most `room` tokens; RequestError if those that stay have too many."""
     sized = await _sized(story, room, counts, command)
     ruler = await Ruler.of(text, counts, command)
-    step, at_end = step_of(room, sized.capacity), await called(story, text, len(text))
+    step, at_end = step_of(room, sized.capacity), await called(story, text, len(text), near)
     cut = await find_cut(ruler, sized.capacity, step)
     following = await next_cut(ruler, cut, sized.capacity, step)
-    lore = _placed(sized, await called(story, text, cut.seen), at_end)
+    lore = _placed(sized, await called(story, text, cut.seen, near), at_end)
     has_note = _has_note(sized.story, lore)
     place = await find_note(ruler, cut, story.depth) if has_note else cut.place
     before = await ruler.tokens_before(place) - cut.tokens
@@ -68,7 +70,7 @@ async def assembled(story: Story, text: str, room: int, counts: Counts, command:
     )
     ahead = ""
     if following is not None and following.place < place:
-        top = _top(sized, _placed(sized, await called(story, text, following.seen), at_end))
+        top = _top(sized, _placed(sized, await called(story, text, following.seen, near), at_end))
         ahead = "".join(part.text for part in top) + text[following.place : place]
     return Assembled(parts, cut.place, cut.tokens, tuple(lore), room, ahead)
 

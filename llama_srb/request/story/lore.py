@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import re2
 
@@ -29,9 +29,14 @@ MAX_EXPRESSIONS = 500
 MAX_PLACES = 1_000_000  # where keys stand within longer words; a second or so
 
 
-async def called(story: Story, text: str, end: int) -> list[Call]:
+Near: TypeAlias = Callable[[Sequence[Call], str], Awaitable[list[Call]]]
+"""Calls entries without keys, too, that are near by meaning to the end of a text."""
+
+
+async def called(story: Story, text: str, end: int, near: Near | None = None) -> list[Call]:
     """For each entry of the lore whether the text up to `end` calls it; RequestError for wrong keys."""
-    return await asyncio.to_thread(_called, story, text, end) if story.lore else []
+    calls = await asyncio.to_thread(_called, story, text, end) if story.lore else []
+    return calls if near is None else await near(calls, text[:end])
 
 
 def _called(story: Story, text: str, end: int) -> list[Call]:

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 PartName: TypeAlias = Literal["memory", "lore", "summary", "text", "note"]
 Place: TypeAlias = Literal["top", "note"]
-Why: TypeAlias = Literal["always", "key", "no_key", "no_second_key", "budget"]
+Why: TypeAlias = Literal["always", "key", "meaning", "no_key", "no_second_key", "budget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,19 @@ class StoryPart:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Why an entry is called or not. key: the one that was found; at: its place in the client's prompt."""
+    """Why an entry is called or not. key: the one that was found; at: its place in the client's prompt.
+
+    nearness: of the entry to the story's end by meaning, -1 to 1, where that was computed.
+    """
 
     why: Why
     key: str = ""
     at: int | None = None
+    nearness: float | None = None
 
     @property
     def is_called(self) -> bool:
-        return self.why in ("always", "key")
+        return self.why in ("always", "key", "meaning")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from llama_srb.request.shapes import from_json
-from llama_srb.request.values import INT32_MAX, RequestError, is_text, shown, whole, wrong
+from llama_srb.request.values import INT32_MAX, RequestError, is_number, is_text, shown, whole, wrong
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[str, object], Any]
@@ -34,7 +34,8 @@ class LoreEntry:
 
     also: second keys, of which one must be there too. always: without keys. order: of entries of a higher
     order more stay where the budget is small, and they stand nearer to the end. search: how many characters
-    of the story's end are searched. budget: tokens of this entry; a longer one is cut.
+    of the story's end are searched. budget: tokens of this entry; a longer one is cut. meaning: the entry
+    comes without a key, too, if its text is at least so near to the story's end.
     """
 
     text: str
@@ -45,6 +46,7 @@ class LoreEntry:
     order: int = ORDER
     search: int | None = None
     budget: int | None = None
+    meaning: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,12 @@ def _separator(name: str, value: object) -> str:
 
 def _number(low: int, high: int = INT32_MAX) -> Reader:
     return lambda name, value: whole(name, value, low, high)
+
+
+def _share(name: str, value: object) -> float:
+    if not is_number(value) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise wrong(name, value, "a number between 0 and 1")
+    return float(value)
 
 
 def _switch(name: str, value: object) -> bool:
@@ -129,6 +137,7 @@ ENTRY: Mapping[str, Reader] = {
     "order": _number(-INT32_MAX),
     "search": _number(1, MAX_SEARCH),
     "budget": _number(1),
+    "meaning": _share,
 }
 _entry = _object(LoreEntry, ENTRY, required="text")
 

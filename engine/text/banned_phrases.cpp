@@ -1,4 +1,4 @@
-#include "util/banned_phrases.h"
+#include "text/banned_phrases.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,68 @@
+"""Entries of lore that are near to a text's end by meaning, by the vectors of an embedding model.
+
+Knows no model: a function computes vectors of length 1, so that a product says how near two texts are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from operator import mul
+from typing import TypeAlias
+
+from llama_srb.request.story.parts import Call
+from llama_srb.request.story.shape import Story
+
+Vector: TypeAlias = Sequence[float]
+Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[Vector]]]
+
+LOOKED_AT = 500  # characters of an entry, and of the text's end, at most
+SPARE = 8  # tokens that a model adds; a character has one, in most models
+MAX_KEPT = 2000  # vectors
+
+
+class Vectors:
+    """The vectors of texts by one model; the least recently used are forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, Vector] = OrderedDict()
+
+    async def of(self, texts: Sequence[str], embed: Embed) -> list[Vector]:
+        keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
+        found = {key: self._kept[key] for key in keys if key in self._kept}
+        unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if unknown:
+            found |= zip(unknown, await embed([*unknown.values()]), strict=True)
+        for key, vector in found.items():
+            self._kept[key] = vector
+            self._kept.move_to_end(key)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return [found[key] for key in keys]
+
+
+async def with_near(
+    calls: Sequence[Call], story: Story, text: str, longest: int, vectors: Vectors, embed: Embed
+) -> list[Call]:
+    """The calls of a story's entries; those without a key are called if they are near to the text's end.
+
+    longest: tokens of a text that gets a vector.
+    """
+    asked = [i for i, call in enumerate(calls) if call.why == "no_key" and _is_comparable(story, i)]
+    most, made = max(1, min(LOOKED_AT, longest - SPARE)), list(calls)
+    end = text[-most:].strip()
+    if not asked or not end:
+        return made
+    texts = [story.lore[i].text.strip()[:most] for i in asked]
+    last, *entries = await vectors.of([end, *texts], embed)
+    for i, vector in zip(asked, entries, strict=True):
+        nearness = sum(map(mul, last, vector))
+        is_near = nearness >= (story.lore[i].meaning or 0)
+        made[i] = replace(calls[i], why="meaning" if is_near else "no_key", nearness=nearness)
+    return made
+
+
+def _is_comparable(story: Story, i: int) -> bool:
+    return story.lore[i].meaning is not None and bool(story.lore[i].text.strip())
