@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a model that adds three numbers step by step, on texts that it makes itself, to a GGUF file.
 
-    models/train/arithmetic.py --steps 3000
+    models/train/arithmetic.py --steps 1500
 
 Recipe, checkpoints and schedule are those of train.py. Each token is a byte, but for "so", since llama.cpp
 refuses a vocabulary without merges.
@@ -35,7 +35,7 @@ NAMED = ABOUT | {
     show_default=True,
     help="Tokenizer, checkpoints and log; an interrupted run in it goes on.",
 )
-@click.option("--steps", default=3000, show_default=True, help="The schedule's length.")
+@click.option("--steps", default=1500, show_default=True, help="The schedule's length.")
 def main(folder: Path, steps: int) -> None:
     """Train on sums with their steps, then write FOLDER/sums.gguf."""
     torch.set_flush_denormal(True)
