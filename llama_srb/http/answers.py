@@ -166,10 +166,14 @@ class TaskList(TypedDict):
 
 
 class FieldRow(TypedDict):
-    """A request field; title: its name for writers, empty if it has none; low and high are inclusive."""
+    """A request field; title: its name for writers, empty if it has none; low and high are inclusive.
+
+    values: values that a writer may choose, with their names; empty if any other fits as well.
+    """
 
     name: str
     title: str
+    values: dict[str, str]
     type: Annotated[str, Field(json_schema_extra={"enum": sorted({row.type for row in ROWS.values()})})]
     default: Any
     low: float | None

@@ -46,6 +46,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "shutting_down": 503,
     "busy": 503,
     "timed_out": 503,
+    "cancelled": 503,
 }
 ERROR_FORMS = {
     "llamacpp": llamacpp.error_body,

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
 from llama_srb.request.finish import Finish, Prune, read_finish, read_prune
-from llama_srb.request.rank_by import RankBy, read_rank_by
+from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
 from llama_srb.request.story.parts import Assembled
@@ -53,10 +53,15 @@ def _row(
     title: str = "",
     aliases: str = "",
     neutral: Any = None,
+    values: Mapping[str, str] | None = None,
     **bounds: Any,
 ) -> Any:
-    """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le."""
-    extra = {"group": group, "shown_as": title, "aliases": aliases.split(), "neutral": neutral}
+    """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le.
+
+    values: those that a writer may choose, with their names for writers.
+    """
+    extra: dict[str, Any] = {"group": group, "shown_as": title, "aliases": aliases.split()}
+    extra |= {"neutral": neutral, "values": dict(values or {})}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
 
@@ -306,7 +311,7 @@ class CompletionRequest(_Row):
     best_of: int | None = _row(None, "diversity", ge=0, neutral=0,
         meaning="Generate this many and return the n best of them, by rank_by; 0 or 1 is off.")
     rank_by: Annotated[RankBy | None, BeforeValidator(read_rank_by)] = _row(
-        None, "diversity",
+        None, "diversity", title="Order by", values=TITLES,
         meaning="Order and scores of the choices: logprob (the mean of its tokens, best first), typical "
         "(nearest to the median first), diversity (near the median and unlike the ones before), medoid (most "
         'like all others first), certainty (of the model, the mean of all tokens), {"vote": {"regex"}} (of '
@@ -314,10 +319,12 @@ class CompletionRequest(_Row):
         '{"judge": {"prompt", "answers", "model"}} (of which a loaded model gives the first answer rather '
         'than the second). {"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
     finish: Annotated[Finish | None, BeforeValidator(read_finish)] = _row(None, "diversity", neutral={},
+        title="Stop when enough are done",
         meaning="When texts that still run end, with finish_reason surplus: {first: k}, when k texts have "
         "ended by themselves; {vote_decided: true}, when no answer can overtake that which leads in "
         "rank_by.vote.")
     prune: Annotated[Prune | None, BeforeValidator(read_prune)] = _row(None, "diversity",
+        title="Write on only the best",
         meaning="{at: [32, 96], keep: 8, by}: at these numbers of tokens all but the best of the texts end, "
         "with finish_reason pruned; by: certainty (of the model, the mean of all tokens so far) or logprob.")
     diversity_stats: bool = _row(False, "diversity", neutral=False,
@@ -496,6 +503,7 @@ class Row:
     high: float | None
     aliases: tuple[str, ...]
     title: str
+    values: Mapping[str, str]
     meaning: str
     group: str
     neutral: object
@@ -560,8 +568,9 @@ def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
 
 def _as_row(name: str, info: FieldInfo) -> Row:
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
-    aliases = extra.get("aliases", [])
+    aliases, values = extra.get("aliases", []), extra.get("values", {})
     assert isinstance(aliases, list)
+    assert isinstance(values, dict)
     return Row(
         name=name,
         type=_TYPES.get(info.annotation, "object"),
@@ -570,6 +579,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
         high=_bound(info, Le),
         aliases=tuple(map(str, aliases)),
         title=str(extra.get("shown_as", "")),
+        values={value: str(name) for value, name in values.items()},
         meaning=info.description or "",
         group=str(extra.get("group", "")),
         neutral=extra.get("neutral"),
@@ -604,6 +614,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
         "title": row.title,
+        "values": row.values,
         "type": row.type,
         "default": row.default,
         "low": row.low,

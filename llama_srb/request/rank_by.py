@@ -116,6 +116,14 @@ RANKERS: Mapping[str, Mapping[str, Reader]] = {
     "certainty": {},
     "judge": {"prompt": _question, "answers": _answers, "model": _model},
 }
+TITLES: Mapping[str, str] = {
+    "logprob": "the likeliest first",
+    "certainty": "the surest first",
+    "typical": "the most typical first",
+    "diversity": "good and different ones first",
+    "medoid": "those first that are most like the others",
+}
+"""Names for writers of the rankers that need nothing else."""
 REQUIRED = {"vote": ("regex",), "judge": ("prompt", "answers")}
 WANTED = ", ".join(
     [f"one of {', '.join(name for name in RANKERS if name not in REQUIRED)}"]

@@ -3,10 +3,11 @@
 // A run is one request. `nodes` are the candidates that it fills, by index; null marks a candidate that the
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
+import { apart } from "./best.js";
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
-import { isCut, look, partsFor, told, toldOfCut } from "./reads.js";
+import { isCut, look, numbered, partsFor, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
 import {
   baseModel,
@@ -26,7 +27,7 @@ import {
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, around, cutAt, drop, heldBack, textOf } from "./tree.js";
+import { addNode, around, cutAt, drop, heldBack, inOrder, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
@@ -162,7 +163,7 @@ async function start(point, nodes, prompt = null) {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
     if (request.token_healing) run.end = text.slice(-HEALED);
     await withText(run, request, text);
-    const left = run.nodes.filter(Boolean).length;
+    const left = run.nodes.filter((node) => node && !node.aside).length;
     say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
   } catch (error) {
     if (error.name !== "AbortError") failed(run, error);
@@ -184,6 +185,7 @@ async function withText(run, request, text) {
 
 async function follow(run, request) {
   run.prompt = request.continue ? null : request.prompt;
+  run.number = numbered();
   for await (const batch of events(request, run.abort.signal)) {
     const touched = new Set();
     for (const event of batch) TAKERS[event.event]?.(run, event, touched);
@@ -204,7 +206,7 @@ const TAKERS = {
   },
   queued: (run, { position }) => (run.position = position),
   start(run, { id, seed, prompt_tokens, cached_tokens, cut_tokens, story }) {
-    if (run.prompt) told(run.story, run.prompt, story);
+    if (run.prompt) told(run.story, run.prompt, story, run.number);
     else toldOfCut(run.story, cut_tokens);
     Object.assign(run, { id, seed, position: 0 });
     session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
@@ -229,12 +231,19 @@ const TAKERS = {
     if (!node) return;
     if (finish_reason === "stop" && !node.text && !node.thoughts) return endedAtOnce(run, index, stop_text);
     Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
+    if (finish_reason === "pruned" && !node.pinned) node.aside = true;
     touched.add(node);
     changed("candidates");
   },
+  done(run, { ranking }) {
+    if (!ranking) return;
+    const ranked = ranking.map((index) => run.nodes[index]).filter(Boolean);
+    inOrder(run.story, run.point, ranked);
+    changed("story");
+  },
   extend(run, { first, count }, touched) {
     for (let index = first; index < count; index++) {
-      run.nodes[index] = candidate(run.story, run.point, { ...session.settings.values });
+      run.nodes[index] = candidate(run.story, run.point, apart(session.settings.values));
       name(run, run.nodes[index], index);
       touched.add(run.nodes[index]);
     }
@@ -320,8 +329,8 @@ export async function longer(id) {
   const { story } = session;
   const node = story.nodes[id];
   fail(null);
-  node.state = "running";
-  changed(id);
+  Object.assign(node, { state: "running", aside: false });
+  changed(id, "candidates");
   await start(node.parent, [node], { ...own(node), ...continuing(story, id) });
 }
 

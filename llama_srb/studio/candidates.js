@@ -20,7 +20,8 @@ export function Candidates() {
   useKeptFocus(list);
   const { ends } = session.story.nodes[pointId()];
   const shown = candidates(aside);
-  const hidden = candidates(true).filter((node) => node.aside).length;
+  const hidden = candidates(true).filter((node) => node.aside);
+  const kept = hidden.some(({ state }) => state === "pruned") ? "set aside" : "earlier";
   const drawn = useRef(new Set());
   let fresh = 0;
   const now = shown.filter(({ id }) => drawn.current.has(id) || fresh++ < AT_ONCE);
@@ -43,8 +44,8 @@ export function Candidates() {
           : html`<h2>${counted(now.length)}</h2>`
       }
       ${
-        hidden > 0 &&
-        html`<${Button} label=${`${hidden} earlier`} pressed=${aside}
+        hidden.length > 0 &&
+        html`<${Button} label=${`${hidden.length} ${kept}`} pressed=${aside}
         onClick=${() => setAside(!aside)} />`
       }
       ${

@@ -28,6 +28,8 @@ const ENDS = {
   length: "",
   cancelled: "stopped",
   timeout: "out of time",
+  pruned: "others were better",
+  surplus: "enough others were done",
   interrupted: "interrupted",
   error: "error",
 };

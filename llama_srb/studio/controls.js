@@ -1,5 +1,6 @@
 // Settings, built from the server's own table of fields.
 
+import { Best } from "./best.js";
 import { labelOf, NumberField, RowField, Samplers, Structure, without } from "./fields.js";
 import { ModelChoice } from "./models.js";
 import { Presets } from "./presets.js";
@@ -22,6 +23,7 @@ export function Controls() {
       <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
     </fieldset>
+    <${Best} />
     <label class="field">Stop strings, one a line
       <textarea rows="2" value=${settings.stop}
         onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>

@@ -11,11 +11,22 @@ const SHORT = 1024; // tokens: the context of a model that is not known
 const PAUSE_MS = 500; // of the writer, after which changed parts are sent
 
 let pause = null;
-let looks = 0; // that have begun
+let asked = 0; // how often the server was asked
+let heard = 0; // the number of the latest question that was answered
+
+/** Numbers a question when it is sent, since answers may come in another order. */
+export const numbered = () => ++asked;
+
+/** Whether no later question of this story was answered before. */
+function isNews(story, number) {
+  if (story !== session.story || number < heard) return false;
+  heard = number;
+  return true;
+}
 
 /** Takes over what the server says of a prompt that was sent; nothing, if it says nothing. */
-export function told(story, prompt, notes) {
-  if (story !== session.story || !notes) return;
+export function told(story, prompt, notes, number) {
+  if (!notes || !isNews(story, number)) return;
   session.reads = { ...notes, at: unitsOf(prompt, notes.begins), entries: loreOf(story) };
   changed("reads", "text");
 }
@@ -54,16 +65,17 @@ export async function look() {
   const { story, settings } = session;
   if (isChat() || !isReady()) return;
   const prompt = textToSend();
-  const own = ++looks;
+  const number = numbered();
   try {
     const body = { prompt, story: storyField(story), max_tokens: settings.max_tokens, ...modelField() };
     const made = await call("POST", "v1/prompt", body);
-    if (own !== looks) return; // a later one knows more
+    if (!isNews(story, number)) return;
     session.exact = made.prompt;
     session.refused = null;
-    told(story, prompt, made.story);
+    told(story, prompt, made.story, number);
   } catch (error) {
-    if (error instanceof ApiError) session.refused = error.message;
+    if (!(error instanceof ApiError) || !isNews(story, number)) return;
+    session.refused = error.message;
   }
   changed("reads");
 }

@@ -1,5 +1,6 @@
 // What a request says: the prompt at a point of the story, and the settings.
 
+import { apart, together } from "./best.js";
 import { structureField, textsOf } from "./fields.js";
 import { hasParts } from "./parts.js";
 import { isCut, partsFor } from "./reads.js";
@@ -15,7 +16,7 @@ export function samplingOf(index, n) {
     const value = n < 2 ? from : from + ((to - from) * index) / (n - 1);
     return [name, Math.round(value * 1000) / 1000];
   });
-  return { ...values, ...Object.fromEntries(shares) };
+  return { ...apart(values), ...Object.fromEntries(shares) };
 }
 
 export function body(story, point, n) {
@@ -29,7 +30,8 @@ export function body(story, point, n) {
     ...modelField(),
     max_tokens: settings.max_tokens,
     logprobs: settings.alternatives,
-    ...settings.values,
+    ...apart(settings.values),
+    ...together(settings.values, n),
     ...Object.fromEntries(lists),
     ...(stop.length && { stop }),
     ...structureField(settings.structure),

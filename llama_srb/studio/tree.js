@@ -39,6 +39,14 @@ export function addNode(story, parent, fields, after = null) {
   return node;
 }
 
+/** Puts children of a node in this order, at the places that they have among the others. */
+export function inOrder(story, parent, nodes) {
+  const { children } = story.nodes[parent];
+  const ordered = nodes.map(({ id }) => id).filter((id) => children.includes(id));
+  const moved = new Set(ordered);
+  story.nodes[parent].children = children.map((id) => (moved.has(id) ? ordered.shift() : id));
+}
+
 /** Removes a node without text, and marks it for the storage, which removes it there. */
 export function drop(story, node) {
   const siblings = story.nodes[node.parent].children;

@@ -18,14 +18,15 @@ def test_complete_downloads_a_model_and_continues_a_prompt(tmp_path: Path) -> No
             "HF_HOME": str(tmp_path),
             "LLAMA_SRB_CACHE": str(tmp_path),
         }
-        texts = [
+        ended = [
             subprocess.run(
                 [sys.executable, "-m", "llama_srb.cli", "complete", "Once upon a time", *model,
                  "-n", "2", "--max-tokens", "8", "--temperature", "0"],
-                env=environ, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True,
-            ).stdout
+                env=environ, cwd=ROOT, capture_output=True, text=True, timeout=60,
+            )
             for model in (["--model", "hf:ann/tales"], ["--model", str(STORYTELLER)])
         ]  # fmt: skip
-    assert texts[0]
-    assert texts[0] == texts[1]
+    assert [one.returncode for one in ended] == [0, 0], [one.stderr for one in ended]
+    assert ended[0].stdout
+    assert ended[0].stdout == ended[1].stdout
     assert len(hub.stored) == 1

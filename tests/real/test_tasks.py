@@ -253,7 +253,7 @@ def test_a_truncated_prompt_of_a_task_may_have_the_cells_of_its_prelude_too(tmp_
                 "prompt": "word " * 400,
                 "raw": True,
                 "stream": False,
-                "options": {"num_predict": 20},
+                "options": {"num_predict": 20, "ignore_eos": True},
             }
             status, answer = server.json("POST", "/api/generate", body)
             assert (status, answer["eval_count"]) == (200, 20), answer

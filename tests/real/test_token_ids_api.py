@@ -212,3 +212,23 @@ def test_abort_ends_all_requests_of_a_key(lasting: Server) -> None:
     assert [status for status, _ in answers] == [200] * 3
     assert all(choice["finish_reason"] == "length" for _, answer in answers for choice in answer["choices"])
     assert lasting.json("POST", "/v1/abort")[1] == {"aborted": 0}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/score", {"prompt": "Once", "texts": ["word " * 4000] * 8}),
+        ("/tokenize", {"content": "Once upon a time. " * 40_000}),
+        ("/v1/prefix", {"prompt": "word " * 5000}),
+    ],
+)
+def test_an_abort_ends_commands_without_texts_with_an_error(
+    lasting: Server, path: str, body: dict[str, Any]
+) -> None:
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(lasting.json("POST", path, body)))
+    thread.start()
+    while thread.is_alive():
+        lasting.json("POST", "/v1/abort", {})
+    status, answer = answers[0]
+    assert (status, "POST /v1/abort" in answer["error"]["message"]) == (503, True), answer

@@ -70,6 +70,24 @@ def over(page: Page, n: int) -> None:
     expect(page.locator(".card.running")).to_have_count(0)
 
 
+def shown(page: Page) -> list[str]:
+    """The candidates that are shown, each by its id."""
+    ids: list[str] = cards(page).evaluate_all("all => all.map(one => one.dataset.id)")
+    return ids
+
+
+def next_over(page: Page, before: list[str], n: int = 4) -> None:
+    """Returns when the candidates that were shown before are gone, and n others are complete."""
+    for id in before:
+        expect(page.locator(f'.card[data-id="{id}"]')).to_have_count(0)
+    over(page, n)
+
+
+def stand(page: Page, expected: list[str]) -> None:
+    """Waits until these are the candidates' texts."""
+    expect(page.locator(".card .text")).to_have_text(expected)
+
+
 def gone(page: Page, text: str) -> None:
     """Returns when no candidate shows that text any more: a page is drawn a moment after an action."""
     expect(page.locator(".card .text").filter(has_text=text)).to_have_count(0)

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
 
 from tests.studio.conftest import visiting
-from tests.studio.steps import act, ask, asked, cards, computed, editor, over, settings, texts, value
+from tests.studio.steps import (
+    act,
+    ask,
+    asked,
+    cards,
+    computed,
+    editor,
+    next_over,
+    over,
+    settings,
+    shown,
+    texts,
+    value,
+)
 from tests.support.serving import Server, serving
 
 FEW: dict[str, Any] = {"max_tokens": 12, "next": False, "values": {"ignore_eos": True}}
@@ -21,6 +34,7 @@ LONG = "\n\n".join(
     f"On day {day} Tom and Lily went out to play. They {DAYS[day % 5]}. It was fun, and they laughed."
     for day in range(200)
 )  # some contexts long
+DRAWN_MS = 300  # longer than an answer waits to be drawn
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +90,13 @@ def test_a_story_longer_than_the_context_gets_candidates(page: Page) -> None:
     assert asked(page, LONG)["prompt"] == LONG, "the whole story is sent"
     over(page, 4)
     assert all(texts(page))
-    first = texts(page)[0]
+    first, before = texts(page)[0], shown(page)
     with page.expect_request("**/v1/events") as sent:
         page.keyboard.press("Alt+1")
         chosen = value(page, LONG)
         page.keyboard.press("Control+Enter")
     assert sent.value.post_data_json["prompt"] == chosen == LONG + first
-    over(page, 4)
+    next_over(page, before)
     assert all(texts(page))
 
 
@@ -94,9 +108,10 @@ def test_a_story_that_grows_beyond_the_context_goes_on(page: Page) -> None:
     sent = []
     page.on("request", lambda request: sent.append(request) if "v1/events" in request.url else None)
     for _ in range(4):
+        before = shown(page)
         page.keyboard.press("Alt+1")
         text = value(page, text)
-        over(page, 4)
+        next_over(page, before)
         assert all(texts(page))
     assert page.get_by_role("alert").count() == 0
     bodies = [request.post_data_json for request in sent]
@@ -138,12 +153,24 @@ def test_the_line_counts_characters_beyond_16_bits(page: Page) -> None:
     assert before.endswith("\n\n"), "it stands between paragraphs"
 
 
+def with_depth(depth: int) -> Callable[[Response], bool]:
+    """Whether an answer is the one about a prompt whose note has that depth: there are older ones."""
+
+    def is_it(answer: Response) -> bool:
+        if not answer.url.endswith("/v1/prompt"):
+            return False
+        note: dict[str, Any] = answer.request.post_data_json["story"].get("note", {})
+        return note.get("depth") == depth
+
+    return is_it
+
+
 def test_the_panel_shows_the_parts_that_the_server_names(page: Page) -> None:
     editor(page).fill(LONG)
     panel(page).get_by_label("Memory").fill("A story for children.")
     panel(page).get_by_label("Summary").fill("They had a lot of fun.")
     panel(page).get_by_label("Author's note").first.fill("A storm comes up.")
-    with page.expect_response("**/v1/prompt") as answer:
+    with page.expect_response(with_depth(40)) as answer:
         panel(page).get_by_label("Tokens of the text behind it").fill("40")
         page.keyboard.press("Tab")
     made = answer.value.json()["story"]
@@ -160,6 +187,38 @@ def test_the_panel_shows_the_parts_that_the_server_names(page: Page) -> None:
         "note": {"text": "A storm comes up.", "depth": 40},
     }
     expect(panel(page)).to_contain_text(f"{made['cut_tokens']} tokens before that are cut")
+
+
+def test_a_late_refusal_does_not_take_the_place_of_a_newer_answer(page: Page) -> None:
+    editor(page).fill("Mia the cat saw a door.")
+    keys = entry(page, name="bad", text="A cat.").get_by_label(LABELS["keys"], exact=True)
+    expect(panel(page).locator(".entry summary small")).to_have_text(
+        ["not there: none of its keys was found"]
+    )
+    held: list[Route] = []
+    page.route("**/v1/prompt", lambda route: held.append(route), times=1)
+    with page.expect_request("**/v1/prompt"):
+        keys.fill("/(cat/")
+    keys.fill("/(cat)/")
+    expect(parts(page)).to_have_count(2)
+    with page.expect_response("**/v1/prompt") as answer:
+        held[0].continue_()
+    assert answer.value.status == 400
+    page.wait_for_timeout(DRAWN_MS)
+    expect(panel(page).get_by_role("alert")).to_have_count(0)
+
+
+def test_a_late_start_does_not_take_the_place_of_a_newer_answer(page: Page) -> None:
+    panel(page)
+    editor(page).fill("Mia the cat saw a door.")
+    held: list[Route] = []
+    page.route("**/v1/events", lambda route: held.append(route), times=1)
+    editor(page).press("Control+Enter")
+    panel(page).get_by_label("Memory").fill("A story for children.")
+    expect(parts(page).first).to_contain_text("Memory")
+    held[0].continue_()
+    over(page, 4)
+    expect(parts(page).first).to_contain_text("Memory")
 
 
 def test_the_exact_prompt_is_the_servers(page: Page) -> None:
@@ -254,10 +313,11 @@ def test_choices_in_a_long_story_compute_little(page: Page) -> None:
     text, cuts, many = LONG, [], []
     ask(page, LONG)
     for _ in range(8):
+        before = shown(page)
         with page.expect_response("**/v1/events") as answer:
             page.keyboard.press("Alt+1")
         text = value(page, text)
-        over(page, 4)
+        next_over(page, before)
         start = json.loads(answer.value.text().split("data: ")[1].split("\n")[0])
         cuts.append(start["story"]["begins"])
         many.append(computed(page) > 40 + 64)
@@ -326,6 +386,7 @@ def test_the_parts_are_in_the_export(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "story.json"
     download.value.save_as(file)
     page.get_by_role("button", name="New story").click()
+    expect(editor(page)).to_have_value("")
     page.get_by_label("File to import").set_input_files(file)
     assert value(page, "").startswith("Mia")
     assert asked(page, "Mia the cat saw a door.")["story"] == sent

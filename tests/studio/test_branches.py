@@ -89,6 +89,7 @@ def test_the_wheel_scrolls_the_tree_and_with_ctrl_zooms_as_far_as_labels_are_rea
     page: Page, tmp_path: Path
 ) -> None:
     opened(page, tmp_path, 21)
+    expect(page.locator(".leaf.current")).to_be_in_viewport()
     before = box(page).evaluate("one => one.scrollTop")
     box(page).hover()
     page.mouse.wheel(0, 200)

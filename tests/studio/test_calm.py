@@ -96,9 +96,11 @@ def test_long_words_wrap(page: Page) -> None:
     page.get_by_role("button", name="Edit").first.click()
     page.get_by_label("Your version").fill(LONG)
     page.get_by_role("button", name="Save as another version").click()
+    expect(cards(page).filter(has_text=LONG)).to_have_count(1)
     page.get_by_role("button", name="Stories").click()
     page.get_by_label("Name").fill(LONG)
     page.get_by_label("Name").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(LONG)
     for part in (".write .sheet", ".card .text", "#candidates", ".panel", "html"):
         fits = "one => one.scrollWidth <= one.clientWidth + 1"
         assert page.locator(part).first.evaluate(fits), part

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, editor, over, settings, texts, value
+from tests.studio.steps import OPENING, ask, cards, editor, over, settings, stand, texts, value
 
 ENDED = "Tom was happy. He went home and slept.\n\nThe end."
 FEW = {"max_tokens": 6, "next": False}
@@ -75,7 +75,7 @@ def test_after_a_stray_key_and_backspace_the_candidates_are_there(
         page.keyboard.press("Backspace")
     expect(editor(page)).to_have_value(OPENING)
     page.wait_for_timeout(UNDO_STEP_MS)
-    assert texts(page) == before
+    stand(page, before)
     page.keyboard.press("Alt+2")
     assert value(page) == OPENING + before[1]
 
@@ -88,7 +88,7 @@ def test_text_that_is_deleted_and_typed_again_has_its_candidates(page: Page) -> 
     page.wait_for_timeout(UNDO_STEP_MS)
     page.keyboard.type(OPENING[-1])
     over(page, 4)
-    assert texts(page) == before
+    stand(page, before)
 
 
 def test_a_stray_key_within_the_text_loses_nothing(page: Page) -> None:
@@ -105,7 +105,7 @@ def test_a_stray_key_within_the_text_loses_nothing(page: Page) -> None:
         page.wait_for_timeout(pause)
         page.keyboard.press("Backspace")
         page.wait_for_timeout(UNDO_STEP_MS)
-        assert texts(page) == candidates
+        stand(page, candidates)
     page.keyboard.press("Alt+1")
     assert value(page, before + behind) == before + candidates[0] + behind
 
@@ -122,7 +122,6 @@ def test_undo_after_a_stray_key_that_was_taken_back(page: Page) -> None:
     expect(editor(page)).to_have_value(OPENING + "x")
     page.keyboard.press("Control+z")
     expect(editor(page)).to_have_value(OPENING)
-    over(page, 5)
-    assert texts(page) == [*before, "x"], "what was typed is a branch"
+    stand(page, [*before, "x"])  # what was typed is a branch
     page.keyboard.press("Control+Shift+Z")
     expect(editor(page)).to_have_value(OPENING + "x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import ask, asked, cards, editor, over, settings, texts, value
+from tests.studio.steps import ask, asked, cards, editor, over, settings, stand, texts, value
 
 NAMED = "There was a little girl named"
 FEW = {"max_tokens": 4, "next": False, "values": {"temperature": 0.8}}
@@ -61,7 +61,7 @@ def test_a_space_that_is_typed_behind_the_text_keeps_its_candidates(page: Page) 
     with page.expect_response("**/v1/prefix") as answer:
         page.keyboard.type(" ")
     assert answer.value.request.post_data_json["prompt"] == NAMED
-    assert texts(page) == before
+    stand(page, before)
     page.keyboard.press("Alt+2")
     assert value(page, NAMED + " ") == NAMED + before[1]
 

@@ -89,14 +89,20 @@ class Requests:
         return True
 
     def abort(self, client: str) -> int:
-        """Ends a client's requests; those that yield, as a batch's do, go on. Returns how many there were."""
+        """Ends a client's requests; those that yield, as a batch's do, go on. Returns how many there were.
+
+        A generation keeps its texts so far; other commands have none, and get the error `cancelled`.
+        """
         own = [
             one
             for one in self._open.values()
             if one.client == client and not one.yields and not one.cancelled
         ]
         for exchange in own:
-            exchange.cancel()
+            if exchange.n:
+                exchange.cancel()
+            else:
+                exchange.fail("cancelled", "POST /v1/abort of the same client has ended it")
         return len(own)
 
     def fail_all(self, code: str, message: str) -> None:
