@@ -205,7 +205,7 @@ def main() -> None:
         return
     make, model = TASKS[options.section]
     with serving(
-        "--model", str(options.model or ROOT / model), "--ctx", "16384", "--parallel", "16"
+        "--model", str(options.model or ROOT / model), "--ctx", "16384", "--parallel", "16", "--", "-t", "1"
     ) as server:
         compare(server, make(options))
 
