@@ -1,12 +1,13 @@
 """Measures which texts the rankers choose, and how much texts differ by method: tables of docs/diversity.md.
 
-With the bundled model on this machine:
+With the bundled model, or with another storyteller:
 
-.venv/bin/python benchmarks/diversity/rankers.py [SECTION…]    # votes, winners, methods
+.venv/bin/python benchmarks/diversity/rankers.py [--model FILE] [SECTION…]    # votes, moods, winners, methods
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import random
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from llama_srb.engine.ranking.candidates import n_grams, words  # noqa: E402
+from tests.support.places import STORYTELLER  # noqa: E402
 from tests.support.serving import Server, serving  # noqa: E402
 
 Json: TypeAlias = dict[str, Any]
@@ -34,9 +36,13 @@ RANKERS: dict[str, str | Json] = {
     "none: any one": "",
     "logprob": "logprob",
     "typical": "typical",
+    "certainty": "certainty",
     "medoid": "medoid",
-    "medoid by embeddings": {"medoid": {"by": "embeddings", "model": "storyteller"}},
 }
+GLAD = re.compile(r"\b(happy|happily|glad|smiled|laughed|fun|hugged|proud)\b")
+GRIM = re.compile(r"\b(sad|sadly|cried|cry|crying|scared|angry|hurt|lonely)\b")
+JUDGED = "{text}\n\nAt the end of the day everybody felt very"
+JUDGES: dict[str, list[str]] = {"happy": [" happy", " sad"], "sad": [" sad", " happy"]}
 METHODS: dict[str, Json] = {
     "temperature 0.5": {"temperature": 0.5},
     "none": {"diversity": "none"},
@@ -72,7 +78,8 @@ def questions(n: int) -> list[tuple[str, str]]:
 
 def votes(server: Server) -> None:
     """Of 16 short answers: how often each way to choose one is right."""
-    ways = {"one draw": "", "logprob": "logprob", "medoid": "medoid", "vote": {"vote": {"regex": COLOUR}}}
+    names = ("logprob", "certainty", "medoid")
+    ways = {"one draw": "", **{name: name for name in names}, "vote": {"vote": {"regex": COLOUR}}}
     right: dict[str, list[bool]] = {}
     for seed, (prompt, colour) in enumerate(questions(100)):
         body = {"prompt": prompt, "n": 16, "max_tokens": 8, "seed": 100 * seed, "diversity": "none"}
@@ -87,19 +94,37 @@ def votes(server: Server) -> None:
         print(f"| {name} | {mean(each):.0%} |")
 
 
+def moods(server: Server) -> None:
+    """Of 16 stories the happiest and the saddest for a judge: how often glad words, or grim ones, prevail."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for prompt, seed in itertools.product(PROMPTS, range(20)):
+        body = {"prompt": prompt, "n": 16, "max_tokens": 48, "seed": 1000 * seed, "diversity": "none"}
+        found = {"any one": first_of(asked(server, **body, rank_by="logprob"), drawn=True)[1]}
+        for name, answers in JUDGES.items():
+            judge = {"prompt": JUDGED, "answers": answers}
+            found[f"judge: {name}"] = first_of(asked(server, **body, rank_by={"judge": judge}))[1]
+        for name, text in found.items():
+            more = len(GLAD.findall(text)) - len(GRIM.findall(text))
+            rows.setdefault(name, []).append((float(more > 0), float(more < 0)))
+    for name, each in rows.items():
+        print(f"| {name} | " + " | ".join(shown(list(column)) for column in zip(*each, strict=True)) + " |")
+
+
 def winners(server: Server) -> None:
     """The first of 16 by each ranker: its figures, and its overlap with 16 other texts of the prompt."""
+    (served,) = server.json("GET", "/v1/models")[1]["data"]
+    rankers = RANKERS | {"medoid by embeddings": {"medoid": {"by": "embeddings", "model": served["id"]}}}
     rows: dict[str, list[tuple[float, ...]]] = {}
     for prompt, seed in itertools.product(PROMPTS, range(8)):
         body = {"prompt": prompt, "n": 16, "max_tokens": 48, "seed": 1000 * seed, "diversity": "none"}
         others = [choice["text"] for choice in asked(server, **body | {"seed": 1000 * seed + 500})["choices"]]
-        for name, ranker in RANKERS.items():
+        for name, ranker in rankers.items():
             scores, text = first_of(asked(server, **body, rank_by=ranker or "logprob"), drawn=not ranker)
             alike = mean(overlap(text, other) for other in others)
             rows.setdefault(name, []).append((scores["mean_logprob"], scores["distinct_2"], alike))
     for name, each in rows.items():
         print(f"| {name} | " + " | ".join(shown(list(column)) for column in zip(*each, strict=True)) + " |")
-    for name in ("logprob", "typical", "diversity", "medoid"):
+    for name in ("logprob", "typical", "certainty", "diversity", "medoid"):
         figures: list[tuple[float, ...]] = []
         for prompt, seed in itertools.product(PROMPTS, range(8)):
             body = {"prompt": prompt, "n": 4, "best_of": 16, "max_tokens": 48, "seed": 1000 * seed}
@@ -112,7 +137,7 @@ def winners(server: Server) -> None:
         )
 
 
-def first_of(answer: Json, *, drawn: bool) -> tuple[Json, str]:
+def first_of(answer: Json, *, drawn: bool = False) -> tuple[Json, str]:
     """The scores and the text of the best choice; drawn: of one that does not depend on the order."""
     choices = answer["choices"]
     one = min(choices, key=lambda choice: crc32(choice["text"].encode())) if drawn else choices[0]
@@ -142,13 +167,22 @@ def methods(server: Server) -> None:
         print(f"| {name} | " + " | ".join(shown(list(c)) for c in zip(*figures, strict=True)) + " |")
 
 
-SECTIONS: dict[str, Callable[[Server], None]] = {"votes": votes, "winners": winners, "methods": methods}
+SECTIONS: dict[str, Callable[[Server], None]] = {
+    "votes": votes,
+    "moods": moods,
+    "winners": winners,
+    "methods": methods,
+}
 
 
 def main() -> None:
-    with serving("--ctx", "16384", "--parallel", "16") as server:
-        for name in sys.argv[1:] or SECTIONS:
-            print(f"\n{name}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", default=list(SECTIONS))
+    parser.add_argument("--model", type=Path, default=STORYTELLER)
+    options = parser.parse_args()
+    with serving("--model", str(options.model), "--ctx", "16384", "--parallel", "16") as server:
+        for name in options.sections:
+            print(f"\n{name}", flush=True)
             SECTIONS[name](server)
 
 

@@ -63,8 +63,8 @@ def tensors(state: dict[str, torch.Tensor], shape: Shape) -> dict[str, Matrix]:
     return found
 
 
-def add_fields(writer: GGUFWriter, shape: Shape, file_type: LlamaFileType) -> None:
-    for key, text in ABOUT.items():
+def add_fields(writer: GGUFWriter, about: dict[str, str], shape: Shape, file_type: LlamaFileType) -> None:
+    for key, text in about.items():
         writer.add_string(key, text)
     writer.add_file_type(file_type)
     writer.add_vocab_size(shape.vocabulary)
@@ -93,13 +93,15 @@ def add_vocabulary(writer: GGUFWriter, model: dict[str, Any]) -> None:
     writer.add_add_bos_token(True)
 
 
-def export(checkpoint: Path, tokenizer: Path, out: Path, type_name: str = "q8_0") -> None:
-    """Write `out`: matrices in the type of that name, norms in F32."""
+def export(
+    checkpoint: Path, tokenizer: Path, out: Path, type_name: str = "q8_0", about: dict[str, str] = ABOUT
+) -> None:
+    """Write `out`: matrices in the type of that name, norms in F32; `about` is what it says of itself."""
     saved = torch.load(checkpoint, map_location="cpu")
     shape = Shape(**saved["shape"])
     kind, file_type = TYPES[type_name]
     writer = GGUFWriter(out, "llama")
-    add_fields(writer, shape, file_type)
+    add_fields(writer, about, shape, file_type)
     add_vocabulary(writer, json.loads(tokenizer.read_text(encoding="utf-8"))["model"])
     for name, matrix in tensors(saved["model"], shape).items():
         if matrix.ndim == 1:

@@ -189,11 +189,18 @@ def tokenizer_for(folder: Path, texts: list[str], vocabulary: int) -> Tokenizer:
 )
 @click.option("--minutes", default=95.0, show_default=True, help="The schedule's length on the clock.")
 @click.option("--steps", type=int, help="The schedule's length in steps instead: a run that can be repeated.")
-def main(corpus: Path, files: str, folder: Path, minutes: float, steps: int | None) -> None:
+@click.option("--layers", default=4, show_default=True, help="Of another model than the bundled one.")
+@click.option("--width", default=256, show_default=True, help="A multiple of 64: each head has 64 channels.")
+def main(
+    corpus: Path, files: str, folder: Path, minutes: float, steps: int | None, layers: int, width: int
+) -> None:
     """Train on the stories in CORPUS, then write FOLDER/storyteller.gguf."""
     torch.set_flush_denormal(True)
     folder.mkdir(parents=True, exist_ok=True)
-    shape, recipe = Shape(), Recipe()
+    if layers < 1 or width < 64 or width % 64:
+        raise click.UsageError(f"--layers {layers} --width {width}: 1 or more, and a multiple of 64")
+    shape = Shape(layers=layers, width=width, heads=width // 64, feed_forward=3 * width)
+    recipe = Recipe()
     texts = stories([file for pattern in files.split(",") for file in sorted(corpus.glob(pattern))])
     tokenizer = tokenizer_for(folder, texts, shape.vocabulary)
     run = Run(folder, shape, recipe, encode(tokenizer, texts))

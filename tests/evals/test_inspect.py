@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
 from inspect_ai.model import GenerateConfig, get_model
@@ -12,8 +11,6 @@ from inspect_ai.scorer import includes, match
 from inspect_ai.solver import generate, user_message
 
 from tests.support.serving import Server
-
-pytestmark = pytest.mark.filterwarnings("default")  # the packages have warnings of their own
 
 NAMES = ["Lily", "Tim"]
 

@@ -13,8 +13,6 @@ from lm_eval.tasks import TaskManager
 
 from tests.support.serving import Server
 
-pytestmark = pytest.mark.filterwarnings("default")  # the packages have warnings of their own
-
 OPENING = "Once upon a time, there was a little"
 CHOICES = [" girl named Lily.", " zebra of the committee."]
 

@@ -13,8 +13,6 @@ from verifiers.types import ClientConfig
 
 from tests.support.serving import Server
 
-pytestmark = pytest.mark.filterwarnings("default")  # the packages have warnings of their own
-
 QUESTIONS = [{"question": f"Tell me of {name}!", "answer": name} for name in ("Lily", "Tim")]
 SAMPLING: dict[str, Any] = {
     "temperature": 1.0, "max_tokens": 16, "logprobs": True,

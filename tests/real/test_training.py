@@ -107,3 +107,22 @@ def test_llama_cpp_finds_a_text_as_likely_as_pytorch(trainer: Any, tmp_path: Pat
         scored = engine.ask("score", tokens=END, texts=[ids[1:].tolist()])
     (score,) = [event for event in scored if event["event"] == "score"]
     assert -score["logprob"] == pytest.approx(nats, abs=0.05)
+
+
+def test_a_model_of_sums_has_a_token_for_each_digit(trainer: Any, tmp_path: Path) -> None:
+    """As its script makes it: of one merge, since llama.cpp refuses a vocabulary without any."""
+    import arithmetic
+
+    shape = arithmetic.SHAPE
+    tokenizer = trainer.tokenizer_for(tmp_path, ["so"], shape.vocabulary)
+    texts = arithmetic.texts(200, seed=3)
+    run = trainer.Run(tmp_path, shape, arithmetic.RECIPE, trainer.encode(tokenizer, texts))
+    run.save("best")
+    out = tmp_path / "sums.gguf"
+    trainer.export(tmp_path / "best.pt", tmp_path / "tokenizer.json", out, about=arithmetic.NAMED)
+    assert out.stat().st_size < 300_000
+    with Engine(out, "-c", "128", "-t", "1") as engine:
+        assert engine.ready["model"]["name"] == "Sums"
+        tokens = engine.ask("tokenize", text=texts[0], add_special=True)[-1]["tokens"]
+    assert tokens == trainer.encode(tokenizer, texts[:1])[0].tolist()
+    assert len(tokens) == len(texts[0])  # a byte each and the first one, but for "so"
