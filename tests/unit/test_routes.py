@@ -102,7 +102,7 @@ BEYOND = {  # rules that a schema cannot express, or only at length
     "min_tokens above max_tokens", "samplers 7", 'samplers ["top_q"]', "two prompts for one prefix",
     'logit_bias {"5": 1e10}', "a token id above the vocabulary", "rank_by overlap with a model",
     "rank_by embeddings without a model", "rank_by embeddings of an unknown model",
-    "rank_by vote with dedupe",
+    "rank_by vote with dedupe", "finish.first above n", "prune.at falls", "prune.keep above n",
     "rank_by vote (", r"rank_by vote (a)\1", "rank_by vote (?=a)", r"rank_by vote \pL{500}",
 }  # fmt: skip
 
