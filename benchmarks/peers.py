@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAMS = ("llama-server", "llama-batched-bench")
+PROGRAMS = ("llama-server", "llama-batched-bench", "llama-perplexity")
 Kind = Literal["plain", "patched"]
 OPENVINO = "openvino-genai==2026.4.1.0"
 
@@ -133,7 +133,7 @@ def _compile(home: Path, kind: Kind) -> None:
         [cmake, "-S", str(source), "-B", str(made), "-G", "Ninja", *flags],
         [cmake, "--build", str(made), "--parallel", jobs, "--target", *PROGRAMS],
     ]
-    print(f"compiling {' and '.join(PROGRAMS)}, {kind}; log: {home}/log", file=sys.stderr)
+    print(f"compiling {', '.join(PROGRAMS)}, {kind}; log: {home}/log", file=sys.stderr)
     with (home / "log").open("w") as log:
         for command in commands:
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)

@@ -31,7 +31,9 @@ struct mark_arrival {
 class mark_list {
   public:
     // A sequence has arrived at a mark. Of equal scores the earlier one is better.
-    mark_arrival arrive(const prune_settings & settings, size_t mark, double score);
+    mark_arrival arrive(size_t mark, double score);
+    // It has ended while it waited there for others, who have its place now.
+    void leave(size_t mark, const mark_arrival & one);
     // A sequence that has arrived at the first n_marks marks has ended by itself: it has a place at all others.
     void end(size_t n_marks);
     // Whether so many have a better place at the mark that this one must not go on.
@@ -39,7 +41,7 @@ class mark_list {
 
   private:
     struct mark {
-        std::vector<mark_arrival> best; // at most `keep`, best first
+        std::vector<mark_arrival> arrived; // the best first
         int32_t                   n_arrived = 0;
     };
     std::vector<mark>    marks;

@@ -326,7 +326,7 @@ void sampled::take(sample & d, const update_context & to) const {
         bytes = output.guard.take_clear() + (over || full ? output.guard.finish() : "");
     }
     const std::string text = output.text.feed(bytes, may_stop);
-    if (!r.command->return_ids && !s.plan.settings->ends.shown && output.text.stopped()) {
+    if (!r.command->return_ids && output.text.stopped()) {
         const size_t n_cut = n_cut_off(r, s, to.vocab);
         output.logprobs.resize(output.logprobs.size() - std::min(n_cut, output.logprobs.size()));
     } else if (!r.command->return_ids && ends && piece.empty() && !output.logprobs.empty()) {

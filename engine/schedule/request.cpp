@@ -69,6 +69,9 @@ void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
 }
 
 void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
+    if (s.contest.waits) {
+        r.contest.marks.leave(s.contest.n_marks - 1, s.contest.arrival);
+    }
     release_from_mark(r, s);
     if (s.cells) {
         free_sequence(tree, r, s, keep);
@@ -116,7 +119,7 @@ void reach_mark(request & r, sequence & s) {
     }
     const auto   by    = prune.by_certainty ? &token_score::certainty : &token_score::logprob;
     const double score = mean_of(s.sampling.scores, by);
-    s.contest          = {mark + 1, true, r.contest.marks.arrive(prune, mark, score)};
+    s.contest          = {mark + 1, true, r.contest.marks.arrive(mark, score)};
     r.contest.n_at_marks++;
 }
 

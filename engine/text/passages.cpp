@@ -200,7 +200,7 @@ bool passage_finder::is_over_before(uint32_t c) const {
 void passage_finder::take_space(uint32_t c) {
     now.n_spaces += n_last;
     now.n_breaks += c == '\n';
-    now.line_is_new = now.line_is_new || c == '\n';
+    now.line_is_new = c == '\n' || (now.line_is_new && now.n_breaks > 0);
     now.last_space  = c;
     now.in_word     = false;
 }

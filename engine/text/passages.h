@@ -20,7 +20,7 @@ struct passage_limit {
 // blank line. So the end is known one character later, which is not part of the passage.
 class passage_finder {
   public:
-    explicit passage_finder(const passage_limit & limit = {}) : limit(limit) {}
+    explicit passage_finder(const passage_limit & limit = {}) : limit(limit) { now.line_is_new = true; }
 
     // True: the byte completes the character that shows that the last passage has ended, n_behind() bytes ago.
     bool next(char byte);

@@ -38,6 +38,7 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 STATUS_OF_CODE: Mapping[str, int] = {
     "invalid_request": 400,
     "context_exceeded": 400,
+    "cancelled": 400,  # by its own client; official ones try again after 409 and 5xx
     "invalid_api_key": 401,
     "scope_missing": 403,
     "engine_died": 500,
@@ -46,7 +47,6 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "shutting_down": 503,
     "busy": 503,
     "timed_out": 503,
-    "cancelled": 503,
 }
 ERROR_FORMS = {
     "llamacpp": llamacpp.error_body,

@@ -44,6 +44,11 @@ class RankBy:
     def needs_vectors(self) -> bool:
         return self.by == "embeddings"
 
+    @property
+    def most_tokens(self) -> int:
+        """An upper bound for what is scored behind each text: a token has at least one byte."""
+        return len((self.text or "").encode())
+
     def question(self, text: str) -> str:
         """A judge's prompt about a text."""
         assert self.prompt is not None

@@ -29,12 +29,12 @@ class PromptBudget:
     def of(limit: Limit, context: int, request: CompletionRequest) -> PromptBudget:
         """The answer gets its max_tokens, at most half of the total; without max_tokens a quarter.
 
-        So do the text and second answer of `then`. Without max_tokens a prompt that leaves one token for the
-        answer is not truncated.
+        So do the text and second answer of `then`, and what `rank_by` scores behind each text. Without
+        max_tokens a prompt that leaves one token for the answer is not truncated.
         """
         total = min(limit.tokens or context, context)
         answer = max([request.max_tokens, *(one.max_tokens for one in request.sequences)])
-        second = 0 if request.then is None else request.then.most_tokens
+        second = sum(one.most_tokens for one in (request.then, request.rank_by) if one is not None)
         kept = max(1, total - min(second + (answer if answer >= 0 else total // 4), total // 2))
         return PromptBudget(total, kept if answer >= 0 or second else max(1, total - 1), kept)
 

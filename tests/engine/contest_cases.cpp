@@ -266,6 +266,21 @@ static void run_cancel_at_a_mark() {
     expect_equal("a stop index=1 length=3 stop=0 finish_reason=surplus\n", ends_of(w.take_events()));
 }
 
+// The best of those that wait is cancelled: its place is free for another one.
+static void run_best_cancelled_at_a_mark() {
+    world     w;
+    request & r = w.ask(with_prune(2, {2}, 1, 9));
+    w.step("xa");
+    w.extend("a", 1);
+    w.step("xab"); // a.0 and a.1 are at the mark
+    cancel_request(r, 0, "cancelled", w.updates);
+    w.take_events();
+    w.step("c");
+    w.step("x");
+    expect_equal("a stop index=1 length=2 stop=0 finish_reason=pruned\n", ends_of(w.take_events()));
+    expect_equal("a.2", w.running());
+}
+
 // A fork begins behind the mark, so it passes without a comparison; a sequence that comes later is compared with all that
 // were there.
 static void run_extended_behind_a_mark() {
@@ -334,6 +349,7 @@ void add_contest_cases(std::vector<test_case> & cases) {
         {"prune, two requests that wait for slots", run_two_requests_wait},
         {"prune, preempted at a mark", run_preempted_at_a_mark},
         {"prune, cancelled at a mark", run_cancel_at_a_mark},
+        {"prune, the best one is cancelled at a mark", run_best_cancelled_at_a_mark},
         {"prune, extended behind a mark", run_extended_behind_a_mark},
         {"prune, what was pruned can be continued", run_continued},
         {"certainty, its sums are those of the numbers in a row", run_sums_for_certainty},

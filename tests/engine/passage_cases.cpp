@@ -31,6 +31,8 @@ static const passage_row table[] = {
     {"no as a sentence", {1, sentences}, "No.| He left."},
     {"in the afternoon", {1, sentences}, "It was 5 p.m. in town at 6 p.m.| He"},
     {"a list has a number", {1, sentences}, "\n1. Eat.| 2. Sleep."},
+    {"the text begins with a list", {1, sentences}, "1. Eat.| 2. Sleep."},
+    {"the text begins with a sentence's last word", {1, sentences}, " 1.| He slept."},
     {"a number ends a sentence", {1, sentences}, " was 5.| He"},
     {"three dots in a sentence", {1, sentences}, "Well... maybe.| He"},
     {"three dots at its end", {1, sentences}, "Well...| He"},

@@ -50,6 +50,16 @@ def test_koboldcpp_keeps_the_memory_and_the_end(server: Server) -> None:
     assert answer["results"][0]["text"] == expected["choices"][0]["text"]
 
 
+def test_a_cut_story_leaves_room_for_what_is_scored_behind_each_text(server: Server) -> None:
+    following = " The hare ran home, and there it slept." * 12
+    body = {"prompt": LONG, "story": {}, "n": 2, "max_tokens": 60, "ignore_eos": True, "stream": False}
+    status, answer = server.json(
+        "POST", "/v1/completions", body | {"rank_by": {"following": {"text": following}}}
+    )
+    assert status == 200, answer
+    assert {choice["index"] for choice in answer["choices"]} == {0, 1}
+
+
 def test_without_a_limit_the_prompt_is_truncated_to_the_context(server: Server) -> None:
     kobold = server.json("POST", "/api/v1/generate", {"prompt": LONG, "max_length": 68})[1]
     assert kobold["results"][0]["prompt_tokens"] == CONTEXT - 68

@@ -267,6 +267,13 @@ def test_a_truncated_prompt_of_a_task_may_have_the_cells_of_its_prelude_too(tmp_
     assert prompts["two"] == 256 - pinned["one"] - 20
 
 
+def test_what_follows_ranks_no_texts_behind_a_prompt_that_is_not_the_clients(story: Server) -> None:
+    body = {"prompt": "Once upon a time,", "n": 2, "rank_by": {"following": {"text": " The end."}}}
+    status, answer = story.json("POST", "/v1/tasks/story/completions", body)
+    assert (status, answer["error"]["param"]) == (400, "rank_by"), answer
+    assert "not that of a task" in answer["error"]["message"]
+
+
 def test_private_tokens_are_never_sent(story: Server) -> None:
     body = {"prompt": "Once upon a time,", "n": 16, "max_tokens": 60, "seed": 1, "stream": False}
     free = story.json("POST", "/v1/completions", body)[1]

@@ -232,4 +232,4 @@ def test_an_abort_ends_commands_without_texts_with_an_error(
     while thread.is_alive():
         lasting.json("POST", "/v1/abort", {})
     status, answer = answers[0]
-    assert (status, "POST /v1/abort" in answer["error"]["message"]) == (503, True), answer
+    assert (status, "POST /v1/abort" in answer["error"]["message"]) == (400, True), answer

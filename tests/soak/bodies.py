@@ -26,7 +26,6 @@ from tests.support.processes import status
 N_CLIENTS = 8
 WARM_UP = 0.3  # share of the bodies after which the server's caches are full
 NOT_FOR_THIS_MODEL = 501  # llama-server's answer to /infill
-ASKED_FOR = (b'"timed_out"', b"POST /v1/abort")  # timeout: 1e-320; /v1/abort among the requests
 
 
 async def send(url: str, process: int, count: int, seed: int) -> tuple[Counter[str], list[str]]:
@@ -38,7 +37,7 @@ async def send(url: str, process: int, count: int, seed: int) -> tuple[Counter[s
             async with http.post(url + path, data=body) as response:
                 answer = await response.read()
             found[str(response.status)] += 1
-            asked_for = response.status == NOT_FOR_THIS_MODEL or any(word in answer for word in ASKED_FOR)
+            asked_for = response.status == NOT_FOR_THIS_MODEL or b'"timed_out"' in answer  # timeout: 1e-320
             if response.status >= 500 and not asked_for:
                 wrong.append(f"{response.status} {path} {body[:300]!r}: {answer[:300]!r}")
             if sum(found.values()) in (int(WARM_UP * count), count):

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from llama_srb import __version__
 from llama_srb.config import Settings
@@ -209,10 +210,16 @@ def longest_of(facts: ModelFacts) -> int:
     return INT32_MAX if ready is None else int(ready.embedding.get("max_tokens", INT32_MAX))
 
 
+def embedding_of(facts: ModelFacts) -> Mapping[str, Any]:
+    """What its engine says of embeddings; empty: it computes none, or is not loaded."""
+    ready = facts.pool.ready
+    return {} if ready is None or facts.pool.state != "ready" else ready.embedding
+
+
 def lore_embedder_of(models: Iterable[ModelFacts]) -> ModelFacts:
     """The first loaded model among these that is made for embeddings, for a story's lore; RequestError."""
     for one in models:
-        if one.pool.ready is not None and one.pool.ready.embedding.get("only"):
+        if embedding_of(one).get("only"):
             return one
     message = "story.lore has entries with meaning, but no embedding model is loaded that you may use: "
     raise RequestError(f"{message}load one, or give keys instead", param="story.lore")
@@ -228,9 +235,9 @@ def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
 
     It is the one that by.model names, else the only one that is made for embeddings.
     """
-    embed = [one for one in models if one.pool.ready is not None and one.pool.ready.embedding]
+    embed = [one for one in models if embedding_of(one)]
     if by.model is None:
-        found = [one for one in embed if one.pool.ready and one.pool.ready.embedding.get("only")]
+        found = [one for one in embed if embedding_of(one).get("only")]
     else:
         found = [one for one in embed if by.model in one.settings.model_names]
     if len(found) == 1:

@@ -20,6 +20,7 @@ from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
 from llama_srb.request.shapes import lora_fields
 from llama_srb.request.truncate import Command, truncate_prompt
+from llama_srb.request.values import RequestError
 
 
 async def prepared(
@@ -68,6 +69,9 @@ async def without_messages(request: CompletionRequest, chosen: Chosen, command: 
 def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, generation: Exchange) -> Rank:
     """The ranking of a generation's events; reservations of its caller run the models that it needs."""
     by = request.rank_by
+    if by is not None and by.name == "following" and not isinstance(request.prompt, str):
+        message = "rank_by is following, which needs a prompt that the model reads as it was sent:"
+        raise RequestError(f"{message} not that of a task, and none that was cut to fit", param="rank_by")
 
     async def embed(texts: Sequence[str]) -> list[Sequence[float]]:
         assert by is not None

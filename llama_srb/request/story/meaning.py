@@ -5,6 +5,8 @@ Knows no model: a function computes vectors of length 1, so that a product says 
 
 from __future__ import annotations
 
+import asyncio
+from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -34,7 +36,8 @@ class Vectors:
         found = {key: self._kept[key] for key in keys if key in self._kept}
         unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         if unknown:
-            found |= zip(unknown, await embed([*unknown.values()]), strict=True)
+            made = await embed([*unknown.values()])
+            found |= zip(unknown, [array("f", vector) for vector in made], strict=True)
         for key, vector in found.items():
             self._kept[key] = vector
             self._kept.move_to_end(key)
@@ -57,11 +60,14 @@ async def with_near(
         return made
     texts = [story.lore[i].text.strip()[:most] for i in asked]
     last, *entries = await vectors.of([end, *texts], embed)
-    for i, vector in zip(asked, entries, strict=True):
-        nearness = sum(map(mul, last, vector))
+    for i, nearness in zip(asked, await asyncio.to_thread(_products, last, entries), strict=True):
         is_near = nearness >= (story.lore[i].meaning or 0)
         made[i] = replace(calls[i], why="meaning" if is_near else "no_key", nearness=nearness)
     return made
+
+
+def _products(last: Vector, entries: Sequence[Vector]) -> list[float]:
+    return [sum(map(mul, last, vector)) for vector in entries]
 
 
 def _is_comparable(story: Story, i: int) -> bool:
