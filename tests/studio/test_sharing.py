@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import editor, settings
+from tests.studio.steps import editor, over, settings
 from tests.support.serving import LASTING, Server, serving
 
 Visit = Callable[..., Page]
@@ -332,3 +332,36 @@ def test_a_page_sends_what_is_written_when_it_is_hidden(visit: Visit, keeper: Se
 def stored(server: Server, name: str) -> str:
     (one,) = (one for one in stories(server) if (one["name"], one["state"]) == (name, "kept"))
     return server.call("GET", f"/v1/stories/{one['id']}")[2].decode()
+
+
+def asks(page: Page) -> None:
+    """Asks for two candidates behind the text."""
+    settings(page, n=2, max_tokens=4, next=False)
+    editor(page).press("Control+End")
+    editor(page).press("Control+Enter")
+    over(page, 2)
+
+
+def splits(page: Page) -> None:
+    """Splits the story before its text, so that another text can begin it."""
+    editor(page).press("Control+Home")
+    page.get_by_role("button", name="Branches", exact=True).click()
+    page.get_by_role("button", name="Split").click()
+    expect(page.get_by_role("treeitem")).to_have_count(2)
+    page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize(("here", "there"), [(splits, asks), (asks, splits)], ids=["here", "there"])
+def test_a_story_that_another_text_may_begin_stays_one_on_both_devices(
+    visit: Visit, keeper: Server, here: Callable[[Page], None], there: Callable[[Page], None]
+) -> None:
+    phone, laptop = two(visit, keeper, "Once upon a time")
+    phone.route("**/v1/stories**", lambda route: route.abort())
+    here(phone)
+    there(laptop)
+    shared(laptop)
+    phone.unroute("**/v1/stories**")
+    shared(phone)
+    expect(phone.get_by_role("alert")).to_have_count(0)
+    phone.get_by_role("button", name="Branches", exact=True).click()
+    expect(phone.get_by_role("treeitem", name="Once upon a time")).to_have_count(1)

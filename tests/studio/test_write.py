@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.studio.steps import (
     LONG,
     OPENING,
+    act,
     ask,
     cards,
     choose,
@@ -177,6 +178,19 @@ def test_more_candidates_join_the_running_stream(page: Page) -> None:
     expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(8)
     page.reload()
     expect(cards(page)).to_have_count(8)
+
+
+def test_more_candidates_are_not_as_long_as_the_one_that_is_written_on(page: Page) -> None:
+    settings(page, max_tokens=6, next=False, n=2)
+    ask(page, n=2)
+    settings(page, **LONG, next=False, n=2)
+    act(page, "Longer")
+    expect(page.locator(".card.running")).to_have_count(1)
+    with page.expect_request("**/v1/events") as sent:
+        page.locator(".more").click()
+    assert sent.value.post_data_json["prompt"] == OPENING
+    page.get_by_role("button", name="Stop all").click()
+    over(page, 4)
 
 
 def test_candidates_at_the_caret_keep_the_text_after_it(page: Page) -> None:
