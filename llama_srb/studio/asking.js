@@ -7,9 +7,9 @@ import { apart } from "./best.js";
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
 import { answered } from "./models.js";
-import { isCut, look, numbered, partsFor, told, toldOfCut } from "./reads.js";
+import { isCut, look, numbered, partsFor, room, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
-import { beginning, passageIn, rewriteFields } from "./rewrite.js";
+import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
 import {
   baseModel,
   candidates,
@@ -24,11 +24,12 @@ import {
   pointId,
   say,
   session,
+  setPoint,
   wanted,
 } from "./session.js";
 import * as store from "./store.js";
 import { stop, stopOne } from "./stopping.js";
-import { addNode, around, cutAt, drop, heldBack, inOrder, textOf } from "./tree.js";
+import { addNode, around, cutAt, drop, heldBack, inOrder, textOf, withoutReturns } from "./tree.js";
 import { changed } from "./ui.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
@@ -43,13 +44,13 @@ export function awaitPause() {
     commit();
     if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
-      const { story, settings, text } = session;
+      const { story, text } = session;
       const prompt = text.slice(0, heldBack(story, text.length));
       const parts = partsFor(story, prompt);
       const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
         prompt,
         ...parts,
-        ...(parts.story && { max_tokens: settings.max_tokens }), // the room that the answer leaves
+        ...(parts.story && room()),
         ...modelField(),
       });
       session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
@@ -66,7 +67,8 @@ export function awaitPause() {
 const UNNAMED = ["Untitled", "Chat"];
 
 /** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
-    `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite. */
+    `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite; with
+    `more` that is the one that is rewritten there. */
 export async function ask({ n = wanted(), more = false, anyway = false, replaces = null } = {}) {
   commit();
   fail(null);
@@ -75,8 +77,8 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   if (!more && !replaces) place();
   const point = pointId();
   const there = candidates();
-  const passage = replaces ?? (more ? passageOf(there) : null);
-  if (more && !anyway && (await extended(point, n))) return;
+  const passage = replaces ?? (more ? session.replaces : null);
+  if (more && !anyway && (await extended(point, passage, n))) return;
   story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
   const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
@@ -87,7 +89,7 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   const sampling = (i) => ({ ...samplingOf(i, count), ...also });
   const own = passage && { replaces: passage };
   const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
-  await start(point, nodes, { ...also, ...(passage && rewriteFields(story, point, passage)) });
+  await start(point, nodes, { ...also, ...(passage && rewriteFields(story, point, passage, count)) });
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
@@ -100,14 +102,12 @@ export async function rewrite(from, to) {
   if (!passage) return ask();
   const [begin, end] = passage;
   const cuts = [end, begin].map((place) => cutAt(story, place).id);
-  session.point = cuts[1];
+  const replaces = text.slice(begin, end);
+  setPoint(cuts[1], replaces);
   store.keep(story, cuts.flatMap((id) => around(story, id)));
   changed("story");
-  await ask({ replaces: text.slice(begin, end) });
+  await ask({ replaces });
 }
-
-/** The text that all of these candidates rewrite; undefined: they continue the text before them. */
-const passageOf = (nodes) => nodes.find(({ replaces }) => replaces)?.replaces;
 
 /** Names a story that has no name yet after its first words. */
 function nameByItsWords() {
@@ -127,11 +127,10 @@ function quit(nodes) {
 function place() {
   const { story, at, text, point } = session;
   const end = isChat() ? Infinity : heldBack(story, at);
-  if (end >= text.length) return;
-  const known = point && textOf(story, point).length === end;
-  if (known) return;
+  if (end >= text.length) return setPoint(null);
+  if (point && textOf(story, point).length === end) return setPoint(point, null);
   const cuts = [at, end].map((place) => cutAt(story, place).id);
-  session.point = cuts[1];
+  setPoint(cuts[1], null);
   store.keep(story, cuts.flatMap((id) => around(story, id)));
   changed("story");
 }
@@ -145,10 +144,11 @@ function setAside(story, nodes, aside = true) {
   changed("story");
 }
 
-/** Adds candidates to the story's model's running request at this point; false when there is none. */
-async function extended(point, add) {
+/** Adds candidates to the story's model's running request for the same; false when there is none. */
+async function extended(point, passage, add) {
   const asked = model()?.id;
-  const run = [...session.runs].find((run) => run.point === point && (run.asked ?? asked) === asked);
+  const isSame = (run) => run.point === point && run.replaces === passage && run.isFresh;
+  const run = [...session.runs].find((run) => isSame(run) && (run.asked ?? asked) === asked);
   await run?.known;
   if (!run?.id || run.over) return false;
   try {
@@ -165,6 +165,8 @@ async function start(point, nodes, prompt = null) {
   const run = {
     story,
     point,
+    replaces: nodes[0].replaces ?? null,
+    isFresh: !nodes[0].text,
     nodes: [...nodes],
     id: null,
     asked: model()?.id,
@@ -237,14 +239,16 @@ const TAKERS = {
     redraw(run);
     answered();
   },
-  stream(run, { index, text, tokens, reasoning }, touched) {
+  stream(run, event, touched) {
+    const { index, text, tokens, reasoning } = withoutReturns(event);
     const node = run.nodes[index];
     run.tokens += tokens?.length ?? 1;
     if (!node) return;
-    const begins = node.replaces && !node.text.trim();
-    node.text = begins ? beginning(node.text + text, node.replaces) : node.text + text;
+    const hasBegun = node.text.trim();
+    node.text += text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
     if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
+    if (node.replaces && !hasBegun && node.text.trim()) beginLike(node.replaces, node);
     touched.add(node);
   },
   stop(run, { index, length, finish_reason, stop_text }, touched) {
@@ -263,8 +267,9 @@ const TAKERS = {
     changed("story");
   },
   extend(run, { first, count }, touched) {
+    const own = run.replaces && { replaces: run.replaces };
     for (let index = first; index < count; index++) {
-      run.nodes[index] = candidate(run.story, run.point, apart(session.settings.values));
+      run.nodes[index] = candidate(run.story, run.point, apart(session.settings.values), null, own);
       name(run, run.nodes[index], index);
       touched.add(run.nodes[index]);
     }
@@ -375,8 +380,9 @@ export async function branch(id, i, token) {
   const old = story.nodes[id];
   const tokens = [...old.tokens.slice(0, i), { ...token, top: old.tokens[i].top }];
   const text = tokens.map((one) => one.text).join("");
-  const node = candidate(story, old.parent, old.sampling, id, { text, tokens });
+  const { replaces } = old;
+  const node = candidate(story, old.parent, old.sampling, id, { text, tokens, replaces });
   changed("story");
   const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
-  await start(old.parent, [node], { ...own(old), ...prompt });
+  await start(old.parent, [node], { ...own(old), ...prompt, ...(replaces && lengthLike(replaces, text)) });
 }

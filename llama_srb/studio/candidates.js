@@ -59,7 +59,7 @@ export function Candidates() {
         html`<${ReadingSwitch} />
         <${Button} label="Reroll" kind="reroll"
           about="Others in place of all that are not pinned; these stay behind “earlier”"
-          onClick=${() => ask()} />`
+          onClick=${() => ask({ replaces: session.replaces })} />`
       }
       <${Menu} label="Options" icon="⋯"><${Options} /><//>
     </div>

@@ -1,7 +1,7 @@
 // One candidate as a card: its facts, its text in several forms, its actions.
 
 import { again, longer } from "./asking.js";
-import { choose, mark, rewrite, shelve } from "./choosing.js";
+import { choose, edit, mark, shelve } from "./choosing.js";
 import { labelOf } from "./fields.js";
 import { Tokens } from "./inside.js";
 import { Figures, Menu } from "./menu.js";
@@ -67,7 +67,7 @@ export const Card = still(({ id, number, duplicate }) => {
       <${Facts} node=${node} /></header>
     ${
       mode === "edit"
-        ? html`<${Rewrite} node=${node} done=${() => setMode("read")} />`
+        ? html`<${Edit} node=${node} done=${() => setMode("read")} />`
         : mode === "part"
           ? html`<${Part} node=${node} done=${() => setMode("read")} />`
           : html`<${Text} node=${node} />`
@@ -210,12 +210,12 @@ function Part({ node, done }) {
     )}</div>`;
 }
 
-function Rewrite({ node, done }) {
+function Edit({ node, done }) {
   const field = useRef();
   useEffect(() => field.current.focus(), []);
   const finish = () => {
     done();
-    rewrite(node.id, field.current.value);
+    edit(node.id, field.current.value);
   };
   const onKey = (event) => {
     if (event.key === "Escape") (event.preventDefault(), event.stopPropagation(), done());

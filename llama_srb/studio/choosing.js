@@ -2,10 +2,11 @@
 
 import { ask, awaitPause } from "./asking.js";
 import { commit, note, redirect, typed } from "./history.js";
-import { candidates, isChat, refresh, say, session } from "./session.js";
+import { behindPassage } from "./rewrite.js";
+import { candidates, isChat, refresh, say, session, setPoint } from "./session.js";
 import { freeze } from "./stopping.js";
 import * as store from "./store.js";
-import { addNode, around, cutAt, join, joinable, split, textBehind, textOf } from "./tree.js";
+import { addNode, around, childrenOf, cutAt, join, joinable, split, textBehind, textOf } from "./tree.js";
 import { changed } from "./ui.js";
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
@@ -14,7 +15,8 @@ export async function choose(id, end = null) {
   note();
   const { story } = session;
   const node = story.nodes[id];
-  const rest = node.replaces ? behindPassage(story, node) : behindPoint(story);
+  const passage = passageFor(story, node);
+  const rest = passage ? behindPassage(story, node.parent, passage) : behindPoint(story);
   freeze(node);
   const tail = end === null ? null : split(story, id, end);
   node.seen = true;
@@ -22,12 +24,11 @@ export async function choose(id, end = null) {
   const caret = isChat() ? 0 : textOf(story, id).length;
   const after = rest && addNode(story, id, { text: rest, source: "user" });
   if (after) story.current = after.id;
-  session.point = null;
   session.compare = null;
   store.keep(story, around(story, id));
   refresh(caret);
-  if (after) session.point = id;
-  const isPart = isChat() || node.replaces;
+  setPoint(after ? id : null);
+  const isPart = isChat() || passage;
   if (session.settings.next && !isPart && !candidates().some((one) => one !== tail && one !== after))
     await ask();
 }
@@ -35,18 +36,18 @@ export async function choose(id, end = null) {
 const behindPoint = (story) =>
   session.point && !isChat() ? textBehind(story, session.point, session.at) : "";
 
-/** The text behind the passage that a rewrite replaces; all of it, if another passage stands there now. */
-function behindPassage(story, { parent, replaces }) {
-  const rest = textOf(story).slice(textOf(story, parent).length);
-  return rest.startsWith(replaces) ? rest.slice(replaces.length) : rest;
+/** The passage in whose place a candidate is put: it rewrites that, or is the old text beside rewrites. */
+function passageFor(story, { replaces, text, parent }) {
+  return replaces ?? childrenOf(story, parent).find((one) => one.replaces === text)?.replaces;
 }
 
 /** Adds the writer's edited version beside a candidate. */
-export function rewrite(id, text) {
+export function edit(id, text) {
   const { story } = session;
   const old = story.nodes[id];
   if (text === old.text) return;
-  const node = addNode(story, old.parent, { text, source: "edit", state: "stop", pinned: old.pinned }, id);
+  const { pinned, replaces } = old;
+  const node = addNode(story, old.parent, { text, source: "edit", state: "stop", pinned, replaces }, id);
   old.aside = true;
   store.keep(story, [node, old, story.nodes[old.parent]]);
   changed("story");
@@ -73,7 +74,7 @@ export function joinToParent(id) {
   const gone = joinable(story, id).id;
   store.keep(story, join(story, id));
   redirect(gone, id);
-  if (session.point === gone) session.point = null;
+  if (session.point === gone) setPoint(null);
   changed("story");
 }
 
@@ -83,7 +84,7 @@ export async function sayInChat(text) {
   const { story } = session;
   const node = addNode(story, story.current, { text, source: "user" });
   story.current = node.id;
-  session.point = null;
+  setPoint(null);
   store.keep(story, [node, story.nodes[node.parent]]);
   refresh();
   await ask();

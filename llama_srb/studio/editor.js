@@ -38,12 +38,13 @@ export function Editor() {
 }
 
 function onInput({ target: { value, selectionStart } }) {
-  if (value === session.text) return; // it was put there
+  if (isPutting || value === session.text) return;
   typed(value, selectionStart);
   awaitPause();
 }
 
 const EDIT = 2000; // characters
+let isPutting = false; // the browser reports that as input, too
 
 /** Puts a text into the field. The browser lays out a new value as a whole, but of an edit only its lines; it
     edits only the field that has the focus, and long passages slowly. */
@@ -52,7 +53,9 @@ function put(field, text) {
   const [at, length, by] = patchOf(field.value, text);
   if (document.activeElement === field && length + by.length <= EDIT) {
     field.setSelectionRange(at, at + length);
+    isPutting = true;
     document.execCommand(by ? "insertText" : "delete", false, by);
+    isPutting = false;
   }
   if (field.value !== text) field.value = text;
 }

@@ -25,7 +25,7 @@ async function textOfFile(file) {
   const bytes = await file.arrayBuffer();
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    if (!text.includes("\0")) return text;
+    if (!text.includes("\0")) return text.replace(/\r\n?/g, "\n"); // as the text field has them
   } catch {}
   throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
 }
@@ -112,6 +112,7 @@ const KEPT = {
   thoughts: isText,
   ends: (ends) => Object.values(Object(ends)).every(Number.isFinite),
   born: Number.isFinite,
+  replaces: isText,
   sampling: (values) => Object.values(Object(values)).every((value) => Object(value) !== value),
   tokens: (tokens) => Array.isArray(tokens) && tokens.every(isToken),
 };

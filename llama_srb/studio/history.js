@@ -1,6 +1,6 @@
 // Typing and undo: what was typed becomes part of the tree, and every change of the text can be undone.
 
-import { isChat, refresh, session } from "./session.js";
+import { isChat, refresh, session, setPoint } from "./session.js";
 import { freeze, runOf } from "./stopping.js";
 import * as store from "./store.js";
 import { heldBack, patchOf, patched, pathTo, textOf, write } from "./tree.js";
@@ -102,7 +102,7 @@ export function commit() {
   if (!story || isChat() || text === textOf(story)) return;
   note();
   put(text);
-  session.point = placeOfCaret();
+  setPoint(placeOfCaret());
   changed("story");
 }
 
@@ -140,7 +140,7 @@ function step(from, to) {
   if (!isChat()) put(wanted.text);
   keepLater();
   refresh(wanted.at);
-  session.point = isChat() ? null : placeOfCaret();
+  setPoint(isChat() ? null : placeOfCaret());
 }
 
 /** Makes a node the end of the text; a candidate that has no text yet is none. */
@@ -152,7 +152,7 @@ export function goTo(id) {
   note();
   session.story.current = id;
   node.seen = true;
-  session.point = null;
+  setPoint(null);
   store.keep(session.story, [node]);
   refresh();
 }

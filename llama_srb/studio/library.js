@@ -3,12 +3,12 @@
 import { commit, goTo, recall } from "./history.js";
 import { followModel } from "./models.js";
 import { changeParts } from "./reads.js";
-import { nameStory, refresh, say, session } from "./session.js";
+import { nameStory, refresh, say, session, setPoint } from "./session.js";
 import { partsOf } from "./parts.js";
 import { finished, leaveAll, stopAll } from "./stopping.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { newStory, textOf } from "./tree.js";
+import { newStory, textOf, withoutReturns } from "./tree.js";
 import { changed } from "./ui.js";
 
 export async function begin() {
@@ -34,7 +34,10 @@ export async function openStory(id) {
   if (!(await store.flush())) return; // what is stored is older than what is here
   const story = await store.load(id);
   if (!story) return;
-  for (const node of Object.values(story.nodes)) if (node.state === "running") node.state = "interrupted";
+  for (const node of Object.values(story.nodes)) {
+    if (node.state === "running") node.state = "interrupted";
+    Object.assign(node, withoutReturns(node)); // an older version has stored some
+  }
   const steps = await store.historyOf(id);
   commit(); // what was typed meanwhile
   if (id === session.story?.id && at !== session.story.changed) await openStory(id);
@@ -65,7 +68,8 @@ function show(story, steps = null) {
   stopAll();
   session.elsewhere = false;
   hold(story.id);
-  Object.assign(session, { story, point: null, error: null, compare: null, prompt: null, reads: null });
+  Object.assign(session, { story, error: null, compare: null, prompt: null, reads: null });
+  setPoint(null);
   session.conflict = null; // the next exchange finds it again
   recall(steps);
   store.save("studio.story", story.id);
@@ -81,6 +85,7 @@ export async function createStory(name = "Untitled", kind = "story") {
 /** Stores a new or imported story and opens it. */
 export async function adopt(story) {
   commit();
+  for (const node of Object.values(story.nodes)) Object.assign(node, withoutReturns(node));
   store.keep(story, Object.values(story.nodes));
   await store.flush();
   await list();
@@ -97,7 +102,7 @@ export function replaceOpen(story, was) {
   show(story);
   store.keepAsIs(story, [...Object.values(story.nodes), ...gone.map((node) => ({ ...node, gone: true }))]);
   store.keepHistory({ story: story.id }); // which begins anew
-  if (story.nodes[point]) session.point = point;
+  if (story.nodes[point]) setPoint(point);
   refresh(Math.min(at, session.text.length));
   return true;
 }

@@ -1,7 +1,7 @@
 // Two versions of a story become one tree that has the nodes of both. Pure data.
 
 import { partsOf, readParts } from "./parts.js";
-import { newId } from "./tree.js";
+import { newId, raise } from "./tree.js";
 
 /** What the writer sees of a story besides its tree and its shelf, by the words for it. */
 const FIELDS = {
@@ -35,13 +35,9 @@ export function merge(mine, theirs) {
     places.set(node.id, id);
     added++;
   };
-  if (isSame(top, other)) places.set(other.id, top.id);
-  else {
-    const above = { id: newId(), parent: null, children: [top.id], text: "", source: "user" };
-    nodes[above.id] = above;
-    story.root = top.parent = above.id;
-    add(other, above.id);
-  }
+  const same = [nodes[other.id], top].find((node) => node && isSame(node, other));
+  if (same || !other.text) places.set(other.id, (same ?? raise(story)).id);
+  else add(other, raise(story).id);
   const work = [...other.children];
   while (work.length) {
     const node = theirs.nodes[work.shift()];

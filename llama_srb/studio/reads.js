@@ -1,6 +1,7 @@
 // What the model reads of the story, as the server says it: by `start` of a request, or by /v1/prompt.
 
 import { ApiError, call } from "./api.js";
+import { lengthFields } from "./lengths.js";
 import { hasParts, loreOf, partsOf, storyField } from "./parts.js";
 import { isChat, isReady, model, modelField, pointId, session } from "./session.js";
 import * as store from "./store.js";
@@ -60,14 +61,17 @@ function fits(text) {
   return new TextEncoder().encode(text).length < Math.min(context ?? SHORT, n_ctx ?? SHORT) / 2;
 }
 
+/** The field for the tokens that a story leaves to the answer. */
+export const room = () => ({ max_tokens: lengthFields().max_tokens });
+
 /** Asks the server how it would make the prompt. */
 export async function look() {
-  const { story, settings } = session;
+  const { story } = session;
   if (isChat() || !isReady()) return;
   const prompt = textToSend();
   const number = numbered();
   try {
-    const body = { prompt, story: storyField(story), max_tokens: settings.max_tokens, ...modelField() };
+    const body = { prompt, story: storyField(story), ...room(), ...modelField() };
     const made = await call("POST", "v1/prompt", body);
     if (!isNews(story, number)) return;
     session.exact = made.prompt;

@@ -5,13 +5,12 @@
 
 import { endOf, KINDS } from "./lengths.js";
 import { model } from "./session.js";
-import { textOf } from "./tree.js";
+import { pathTo, textOf } from "./tree.js";
 
 const BEHIND = 60; // words of the text behind that say whether a rewrite leads over to it
 const SENT = 4000; // characters on each side, for a model that reads both
 const SPARE = 24; // tokens that a rewrite may have more than the old text
 const ENDED = /[.!?…。！？]+["'”’»)\]*」』]*$/;
-const ENDS = /[.!?…]+["'”’»)\]*]*(?=\s|$)|[。！？]+[」』]*/g;
 
 /** Where a selected text begins and ends: without the space behind it, and with the spaces before it, which
     belong to its first word. null: nothing is selected but spaces. */
@@ -22,20 +21,78 @@ export function passageIn(text, from, to) {
   return selected.trim() ? [first - gap.length, from + selected.trimEnd().length] : null;
 }
 
-/** The beginning of a rewrite, with the space that the old text begins with. */
-export const beginning = (text, old) => /^[ \t]*/.exec(old)[0] + text.trimStart();
-
-/** The fields of a request for rewrites of `old`, which stands behind a node. */
-export function rewriteFields(story, id, old) {
-  const before = textOf(story, id);
-  const behind = textOf(story).slice(before.length + old.length);
-  const room = Math.ceil(old.length / 2) + SPARE;
-  const sentences = ENDED.test(old) ? (old.match(ENDS) ?? [old]).length : 0;
-  const kind = sentences ? KINDS.sentences : KINDS.tokens;
-  const length = endOf({ kind, count: sentences }, room);
-  const plain = { prompt: before, continue: undefined };
-  return { ...plain, ...length, ...WAYS[wayOf(model()?.meta)](before, old, behind) };
+/** Gives the beginning of a rewrite, text as well as tokens, the space that the passage begins with. */
+export function beginLike(passage, node) {
+  const [gap] = /^[ \t]*/.exec(passage);
+  const spaced = (text) => gap + text.trimStart();
+  node.text = spaced(node.text);
+  const first = node.tokens?.findIndex(({ text }) => text.trim());
+  const begin = ({ text, top, ...token }, i) => ({
+    ...token,
+    text: i < first ? "" : spaced(text),
+    top: top?.map((one) => ({ ...one, text: spaced(one.text) })),
+  });
+  node.tokens = node.tokens?.map((token, i) => (i > first ? token : begin(token, i)));
 }
+
+/** The fields of a request for rewrites of a passage that stands behind a node. */
+export function rewriteFields(story, id, passage, n = 1) {
+  const before = textOf(story, id);
+  const plain = { prompt: before, continue: undefined };
+  const way = WAYS[wayOf(model()?.meta)](before, passage, behindPassage(story, id, passage), n);
+  return { ...plain, ...lengthLike(passage), ...way };
+}
+
+/** The text behind a passage that stands behind a node as it was, or rewritten; all that is behind the node,
+    if something else stands there. */
+export function behindPassage(story, id, passage) {
+  const path = pathTo(story).slice(pathTo(story, id).length);
+  const rest = textIn(path);
+  const [next] = path;
+  const cut = path.findIndex(({ born }) => born !== next.born); // pieces of one node are as old
+  const rewrite = next?.replaces && textIn(cut < 0 ? path : path.slice(0, cut));
+  const known = next?.replaces === passage ? [rewrite] : [passage, rewrite];
+  const there = known.find((text) => text && rest.startsWith(text)) ?? "";
+  return rest.slice(there.length);
+}
+
+const textIn = (nodes) => nodes.map(({ text }) => text).join("");
+
+// ---- lengths -----------------------------------------------------------------------------------------
+
+/** The fields for a text as long as a passage: as many sentences, if it ends with one, else tokens. `written`
+    of it is there already. */
+export function lengthLike(passage, written = "") {
+  const isWhole = ENDED.test(passage);
+  const count = Math.max(1, sentencesIn(passage) - sentencesIn(written));
+  const kind = isWhole ? KINDS.sentences : KINDS.tokens;
+  return { end: undefined, ...endOf({ kind, count }, Math.ceil(passage.length / 2) + SPARE) };
+}
+
+const MARKS = /([^\s.!?…。！？]*)([.!?…。！？]+)(["'”’»)\]*」』]*)(\s*)/g;
+const WIDE = /[。！？]$/; // no space stands behind these
+const GOES_ON = /^\p{Ll}/u;
+const QUOTE_GOES_ON = /^[とっ]/;
+const BEFORE_NAMES = /(?<!\p{L})(?:mr|mrs|ms|mx|dr|prof|st|rev|gen|col|capt|lt|sgt|messrs|mme|mlle|vs)$/iu;
+const INITIAL = /(?<!\p{L})(?!I)\p{Lu}$/u;
+
+/** How many sentences end in a text, by the rules of the server's `end`: also at a blank line. */
+export function sentencesIn(text) {
+  const ends = [...text.matchAll(MARKS)].filter((found) => endsAt(found, text));
+  const untitled = text.split(/\n\s*\n/).slice(0, -1).filter((part) => part.trim() && !ENDED.test(part));
+  return ends.length + untitled.length;
+}
+
+/** Whether a sentence ends at these marks, closing quotes and spaces. */
+function endsAt({ 0: all, 1: word, 2: marks, 3: quotes, 4: spaces, index }, text) {
+  const behind = text.slice(index + all.length);
+  if (!behind || spaces.includes("\n")) return true;
+  if (!spaces && !WIDE.test(marks)) return false;
+  if (GOES_ON.test(behind) || (quotes && QUOTE_GOES_ON.test(behind))) return false;
+  return marks !== "." || !!quotes || !(BEFORE_NAMES.test(word) || INITIAL.test(word));
+}
+
+// ---- requests ----------------------------------------------------------------------------------------
 
 const wayOf = (meta) => (meta?.infill ? "infill" : meta?.chat_template ? "chat" : "plain");
 
@@ -53,9 +110,9 @@ const WAYS = {
     story: undefined,
     token_healing: undefined,
   }),
-  plain: (before, old, behind) => {
+  plain: (before, old, behind, n) => {
     const text = (behind.match(/\s*\S+/g) ?? []).slice(0, BEHIND).join("");
-    return text ? { rank_by: { following: { text } } } : {};
+    return text && n > 1 ? { rank_by: { following: { text } } } : {};
   },
 };
 

@@ -37,6 +37,7 @@ export const session = {
   caret: null, // where the editor's caret is put next, when the text was not typed
   at: 0, // where the caret is
   point: null, // the node that candidates continue, when that is not the end of the text
+  replaces: null, // the text behind the point that candidates rewrite
   runs: new Set(),
   error: null, // {message, param}
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
@@ -98,6 +99,14 @@ export const isReady = () => session.models.length < 2 || model().status?.value 
 export function wanted() {
   const { n, n_branches } = session.settings;
   return session.branching ? Math.max(n, n_branches) : n;
+}
+
+/** The text that some of these candidates rewrite; null: they continue the text before them. */
+const passageOf = (nodes) => nodes.find(({ replaces, aside }) => replaces && !aside)?.replaces ?? null;
+
+/** Sets the point, and the text behind it that is rewritten: as its candidates do, if none is given. */
+export function setPoint(id, replaces = id && passageOf(childrenOf(session.story, id))) {
+  Object.assign(session, { point: id, replaces });
 }
 
 export const pointId = () => session.point ?? session.story.current;

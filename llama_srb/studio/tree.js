@@ -97,7 +97,7 @@ export const around = (story, id) => [
 export function split(story, id, offset) {
   const node = story.nodes[id];
   if (offset <= 0 || offset >= node.text.length) return null;
-  const { tokens, ...fields } = node;
+  const { tokens, replaces: _, ...fields } = node; // the passage is the first part's
   const rest = { ...fields, id: newId(), parent: id, text: node.text.slice(offset) };
   for (const child of rest.children) story.nodes[child].parent = rest.id;
   const at = tokens ? tokensWithin(node, offset) : null;
@@ -137,10 +137,18 @@ function locate(story, offset, id = story.current) {
   return { node: last, at: last.text.length };
 }
 
+/** Puts an empty root above the root, so that another text can begin the story; returns it. */
+export function raise(story) {
+  const above = { id: newId(), parent: null, children: [story.root], text: "", source: "user" };
+  story.nodes[above.id] = above;
+  story.root = story.nodes[story.root].parent = above.id;
+  return above;
+}
+
 /** Cuts the path at an offset of the text, splitting a node if needed; returns the node that ends there. */
 export function cutAt(story, offset) {
   const { node, at } = locate(story, offset);
-  if (at === 0 && node.parent) return story.nodes[node.parent];
+  if (at === 0 && node.text) return raise(story);
   split(story, node.id, at);
   return node;
 }
@@ -230,9 +238,25 @@ export function join(story, id) {
   const above = story.nodes[gone.parent];
   above.children[above.children.indexOf(gone.id)] = id;
   const tokens = gone.tokens && node.tokens ? [...gone.tokens, ...node.tokens] : undefined;
-  Object.assign(node, { parent: above.id, text: gone.text + node.text, tokens, ref: undefined });
+  const { replaces } = gone;
+  Object.assign(node, { parent: above.id, text: gone.text + node.text, tokens, replaces, ref: undefined });
   forget(story, gone);
   return [above, node, gone];
+}
+
+const hasReturns = ({ text, tokens, top }) =>
+  text?.includes("\r") || tokens?.some(hasReturns) || top?.some(hasReturns);
+
+/** A node, an event or a token without carriage returns, which the text field does not have. */
+export function withoutReturns(one) {
+  if (!hasReturns(one)) return one;
+  const { text, tokens, top } = one;
+  return {
+    ...one,
+    text: text?.replaceAll("\r", ""),
+    ...(tokens && { tokens: tokens.map(withoutReturns) }),
+    ...(top && { top: top.map(withoutReturns) }),
+  };
 }
 
 /** A copy of a part of a text: the part itself keeps the whole text in the browser's memory. */

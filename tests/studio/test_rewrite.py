@@ -6,11 +6,25 @@ import itertools
 import re
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, expect
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.real.answer_cases import INFILL
 from tests.studio.conftest import visiting
-from tests.studio.steps import Body, asked, cards, editor, over, settings, texts, value
+from tests.studio.steps import (
+    Body,
+    ask,
+    asked,
+    cards,
+    editor,
+    next_over,
+    over,
+    settings,
+    shown,
+    stand,
+    texts,
+    value,
+)
 from tests.support.models import write_model
 from tests.support.serving import Server, serving
 
@@ -51,6 +65,15 @@ def test_a_candidate_goes_to_the_end_of_so_many_sentences(page: Page) -> None:
     assert body["end"] == {"sentences": 1}
     over(page, 4)
     assert all(ENDED.search(text) for text in texts(page)), texts(page)
+
+
+def test_the_room_of_the_answer_is_that_of_the_length(page: Page) -> None:
+    settings(page, max_tokens=3, next=False, n=1, length={"kind": "paragraphs", "count": 1})
+    page.get_by_role("button", name="Background", exact=True).click()
+    with page.expect_request("**/v1/prefix") as prefix, page.expect_request("**/v1/prompt") as prompt:
+        editor(page).fill(STORY)
+    rooms = [sent.value.post_data_json["max_tokens"] for sent in (prefix, prompt)]
+    assert rooms == [asked(page, STORY)["max_tokens"]] * 2
 
 
 def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(page: Page, server: Server) -> None:
@@ -104,3 +127,235 @@ def test_a_model_with_infill_tokens_gets_both_sides(browser: Browser, tmp_path: 
         assert (body["prompt"], body["suffix"]) == (BEFORE, BEHIND)
         expect(page.locator(".card.running")).to_have_count(0)
         assert cards(page).count() > 1
+
+
+SPREAD = {"values": {"temperature": 1.5}}  # so that no two rewrites are equal
+LONG_PASSAGE = " and so on" * 150  # which no sentence ends: its rewrites may have as many tokens
+UNDO_STEP_MS = 600  # longer than the pause that ends one
+
+
+@pytest.mark.parametrize("end", [len(BEFORE), len(STORY)], ids=["first sentence", "everything"])
+def test_a_passage_at_the_beginning_is_rewritten_in_its_place(page: Page, end: int) -> None:
+    settings(page, next=False, n=2)
+    assert rewritten(page, 0, end)["prompt"] == ""
+    over(page, 2)
+    first = texts(page)[0]
+    page.keyboard.press("Alt+1")
+    assert value(page, STORY) == first + STORY[end:]
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(STORY)
+    page.reload()
+    expect(editor(page)).to_have_value(STORY)
+
+
+def test_candidates_before_the_first_word_keep_the_text_after_them(page: Page) -> None:
+    settings(page, next=False, n=2, max_tokens=6)
+    editor(page).fill(STORY)
+    select(page, 0, 0)
+    with page.expect_request("**/v1/events") as sent:
+        editor(page).press("Control+Enter")
+    assert sent.value.post_data_json["prompt"] == ""
+    expect(page.locator(".card.running")).to_have_count(0)
+    first = texts(page)[0]
+    page.keyboard.press("Alt+1")
+    assert value(page, STORY) == first + STORY
+
+
+def test_another_first_word_takes_the_place_of_the_old_one(page: Page) -> None:
+    settings(page, next=False, n=2, max_tokens=6)
+    ask(page, BEFORE, n=2)
+    select(page, 0, len("Once"))
+    page.keyboard.type("Never")
+    page.wait_for_timeout(UNDO_STEP_MS)
+    page.reload()
+    expect(editor(page)).to_have_value("Never" + BEFORE.removeprefix("Once"))
+
+
+def test_reroll_makes_other_rewrites_of_the_same_passage(page: Page) -> None:
+    settings(page, next=False, n=2)
+    first = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    before = shown(page)
+    with page.expect_request("**/v1/events") as sent:
+        page.get_by_role("button", name="Reroll").click()
+    assert sent.value.post_data_json == first
+    next_over(page, before, 2)
+    text = texts(page)[0]
+    cards(page).nth(0).locator(".text").click()
+    assert value(page, STORY) == BEFORE + text + BEHIND
+
+
+def test_after_undo_reroll_still_rewrites(page: Page) -> None:
+    settings(page, next=False, n=2)
+    first = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    page.keyboard.press("Alt+1")
+    value(page, STORY)
+    page.keyboard.press("Control+z")
+    over(page, 2)
+    with page.expect_request("**/v1/events") as sent:
+        page.get_by_role("button", name="Reroll").click()
+    assert sent.value.post_data_json["prompt"] == first["prompt"]
+    assert sent.value.post_data_json["end"] == first["end"]
+
+
+def test_after_a_rewrite_candidates_are_asked_for_at_the_caret(page: Page) -> None:
+    settings(page, next=False, n=2, max_tokens=6)
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    for caret, prompt in ((len(BEFORE), BEFORE), (len(STORY), STORY)):
+        select(page, caret, caret)
+        with page.expect_request("**/v1/events") as sent:
+            editor(page).press("Control+Enter")
+        body = sent.value.post_data_json
+        assert (body["prompt"], body["max_tokens"], "end" in body) == (prompt, 6, False)
+        over(page, 2)
+
+
+def test_where_no_rewrite_has_text_they_are_written_on_anyway(page: Page) -> None:
+    settings(page, next=False, n=2, values={"temperature": 0})
+    before, passage = "Tom was happy. He went home and slept.\n\nThe end.", " He was very glad."
+    body = rewritten(page, len(before), len(before + passage), before + passage + BEHIND)
+    with page.expect_request("**/v1/events") as sent:
+        page.get_by_role("button", name="Write on anyway").click()
+    again = sent.value.post_data_json
+    assert (again["ignore_eos"], again["end"]) == (True, body["end"])
+    over(page, 2)
+    text = texts(page)[0]
+    page.keyboard.press("Alt+1")
+    assert value(page, before + passage + BEHIND) == before + text + BEHIND
+
+
+def test_more_rewrites_join_the_running_stream(page: Page) -> None:
+    settings(page, next=False, n=2, values={"ignore_eos": True})
+    story = BEFORE + LONG_PASSAGE + BEHIND
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + LONG_PASSAGE), story)
+    expect(page.locator(".card.running")).to_have_count(2)
+    with page.expect_response(re.compile("/extend$")) as extended:
+        page.get_by_role("button", name="More", exact=False).last.click()
+    assert extended.value.ok
+    expect(cards(page).filter(has_text=re.compile(".{20}"))).to_have_count(4)
+    page.get_by_role("button", name="Stop all").click()
+    over(page, 4)
+    text = texts(page)[3]
+    editor(page).press("Alt+4")
+    assert value(page, story) == BEFORE + text + BEHIND
+
+
+def test_an_edited_rewrite_stands_in_the_passages_place(page: Page) -> None:
+    settings(page, next=False, n=2)
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    cards(page).nth(0).get_by_role("button", name="Edit").click()
+    page.get_by_label("Your version").fill(" He slept.")
+    page.get_by_role("button", name="Save as another version").click()
+    cards(page).filter(has_text="He slept.").locator(".text").click()
+    assert value(page, STORY) == BEFORE + " He slept." + BEHIND
+
+
+UNSPACED = {"kind": "regex", "text": r"(He|She|They) (ran|sat|slept) (home|there)\."}
+
+
+def tokens(page: Page, card: int) -> Locator:
+    """A candidate's tokens; those that spell only the prompt's end again have no text."""
+    return cards(page).nth(card).locator(".token").filter(has_text=re.compile(r"\S"))
+
+
+def test_an_alternative_in_a_rewrite_keeps_its_space_and_its_place(page: Page) -> None:
+    settings(page, next=False, n=2, colours=True, structure=UNSPACED, **SPREAD)
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    first = tokens(page, 0).all_text_contents()[0]
+    assert first.startswith(" ")
+    tokens(page, 0).nth(1).click()
+    cards(page).nth(0).locator(".alternatives button:not([disabled])").first.click()
+    over(page, 3)
+    branched = "".join(tokens(page, 1).all_text_contents())
+    assert branched.startswith(first)
+    page.keyboard.press("2")
+    assert value(page, STORY) == BEFORE + branched + BEHIND
+
+
+def test_a_part_of_a_rewrite_leaves_the_tokens_of_the_rest(page: Page) -> None:
+    settings(page, next=False, n=2, colours=True, structure=UNSPACED, **SPREAD)
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    [word] = re.findall(r"^ \w+", texts(page)[0])
+    rest = texts(page)[0].removeprefix(word)
+    tokens(page, 0).first.click(modifiers=["Shift"])
+    assert value(page, STORY) == BEFORE + word + BEHIND
+    stand(page, [rest, BEHIND])
+    assert "".join(tokens(page, 0).all_text_contents()) == rest
+
+
+SENTENCES = {
+    " “Run!” he said.": 1,
+    " Well... maybe.": 1,
+    " Mr. Fox met Dr. Hen.": 1,
+    " He saw J.R. Fox, e.g. at home.": 1,
+    " “Run!” He ran. Where?!": 3,
+    "\n\nThe bird\n\nIt sang.": 2,
+    "「走れ。」と彼は言った。": 1,
+    "走った。寝た。": 2,
+}
+
+
+def test_a_rewrite_has_as_many_sentences_as_the_passage(page: Page) -> None:
+    settings(page, next=False, n=1)
+    found = {}
+    for passage in SENTENCES:
+        begin = len(BEFORE + passage) - len(passage.lstrip())
+        body = rewritten(page, begin, len(BEFORE + passage), BEFORE + passage + BEHIND)
+        found[passage] = body["end"]["sentences"]
+        expect(page.locator(".card.running")).to_have_count(0)
+    assert found == SENTENCES
+
+
+def test_one_rewrite_has_no_order_and_a_fragment_no_end(page: Page) -> None:
+    settings(page, next=False, n=1, length={"kind": "sentences", "count": 2})
+    begin = STORY.index("sun")
+    body = rewritten(page, begin, begin + len("sun"))
+    assert ("end" in body, "rank_by" in body) == (False, False)
+
+
+def rewrite_that_stands(page: Page) -> tuple[str, str]:
+    """Chooses a rewrite, pins another one, and asks for rewrites of the chosen one; returns both."""
+    settings(page, next=False, n=2, **SPREAD)
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    chosen, other = texts(page)
+    cards(page).nth(1).get_by_role("button", name="Pin").click()
+    editor(page).press("Alt+1")
+    story = value(page, STORY)
+    assert story == BEFORE + chosen + BEHIND
+    select(page, len(BEFORE) + 1, len(BEFORE + chosen))
+    editor(page).press("Control+Enter")
+    over(page, 3)  # the old text, the pinned one, a new one
+    return story, other
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the old text", "another rewrite"])
+def test_one_version_of_a_passage_takes_the_place_of_another(page: Page, number: int) -> None:
+    story, other = rewrite_that_stands(page)
+    page.keyboard.press(f"Alt+{number}")
+    assert value(page, story) == BEFORE + (MIDDLE if number == 1 else other) + BEHIND
+
+
+def test_an_exported_rewrite_still_replaces_its_passage(page: Page, tmp_path: Path) -> None:
+    settings(page, next=False, n=2)
+    rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+    over(page, 2)
+    text = texts(page)[0]
+    page.get_by_role("button", name="Stories").click()
+    with page.expect_download() as export:
+        page.get_by_role("button", name="Export JSON").click()
+    export.value.save_as(tmp_path / "story.json")
+    page.locator("input[type=file]").set_input_files(tmp_path / "story.json")
+    page.keyboard.press("Escape")
+    select(page, len(BEFORE), len(BEFORE))
+    editor(page).press("x")
+    page.wait_for_timeout(UNDO_STEP_MS)
+    editor(page).press("Backspace")  # which comes back to the place that has candidates
+    over(page, 2)
+    page.keyboard.press("Alt+1")
+    assert value(page, STORY) == BEFORE + text + BEHIND

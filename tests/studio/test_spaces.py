@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import ask, asked, cards, editor, over, settings, stand, texts, value
+from tests.studio.steps import OPENING, ask, asked, cards, editor, over, settings, stand, texts, value
 
 NAMED = "There was a little girl named"
 FEW = {"max_tokens": 4, "next": False, "values": {"temperature": 0.8}}
@@ -97,3 +102,44 @@ def test_a_candidate_is_continued_as_it_is(page: Page) -> None:
     body = sent.value.post_data_json
     assert "continue" in body
     assert "token_healing" not in body
+
+
+RETURNS = {"kind": "grammar", "text": 'root ::= " and then\\r\\nhe" (" ran" | " slept")'}
+UNDO_STEP_MS = 600  # longer than the pause that ends one
+
+
+def test_a_candidates_line_breaks_are_those_of_the_text_field(page: Page) -> None:
+    settings(page, max_tokens=60, next=False, n=1, structure=RETURNS)
+    ask(page, n=1)
+    page.keyboard.press("Alt+1")
+    assert value(page).startswith(OPENING + " and then\nhe")
+    page.wait_for_timeout(UNDO_STEP_MS)
+    expect(page.locator(".origins .by-user")).to_have_text([OPENING])
+    expect(page.locator(".origins .by-model")).to_have_count(1)
+
+
+LINES = "One.\r\nTwo.\r\nThree."
+NODES = {"r": {"text": "", "children": ["a"]}, "a": {"text": LINES, "source": "model"}}
+STORY: dict[str, Any] = {"name": "x", "root": "r", "current": "a", "nodes": NODES}
+FILES = {
+    "by-user": ("x.md", LINES),
+    "by-model": ("x.json", json.dumps({"format": "llama-srb studio", "version": 1, "story": STORY})),
+}
+
+
+@pytest.mark.parametrize("origin", FILES)
+def test_an_imported_files_line_breaks_are_those_of_the_text_field(
+    page: Page, tmp_path: Path, origin: str
+) -> None:
+    name, content = FILES[origin]
+    (tmp_path / name).write_bytes(content.encode())
+    page.get_by_role("button", name="Stories").click()
+    page.locator("input[type=file]").set_input_files(tmp_path / name)
+    expect(editor(page)).to_have_value("One.\nTwo.\nThree.")
+    page.keyboard.press("Escape")
+    editor(page).evaluate("field => field.setSelectionRange(9, 9)")
+    with page.expect_request("**/v1/events") as sent:
+        editor(page).press("Control+Enter")
+    assert sent.value.post_data_json["prompt"] == "One.\nTwo."
+    origins = page.locator(".origins [class^=by-]")
+    assert {one.get_attribute("class") for one in origins.all()} == {origin}
