@@ -46,8 +46,8 @@ class Captured:
         """Status, headers and body of the answer to just these bytes."""
         with contextlib.closing(server.connect()) as connection:
             self.begin(connection)
-            response = connection.getresponse()
-            return response.status, response.headers, response.read()
+            with connection.getresponse() as response:
+                return response.status, response.headers, response.read()
 
     def begin(self, connection: http.client.HTTPConnection) -> None:
         """Sends it; the caller reads the answer."""

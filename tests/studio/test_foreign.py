@@ -100,7 +100,7 @@ def lore(page: Page, folder: Path) -> list[dict[str, Any]]:
 
 
 def entry(**fields: Any) -> dict[str, Any]:
-    usual = {"name": "", "text": "", "keys": "", "also": "", "always": False}
+    usual = {"name": "", "text": "", "keys": "", "also": "", "always": False, "meaning": None}
     return {**usual, "order": 100, "search": None, "budget": None, **fields}
 
 
