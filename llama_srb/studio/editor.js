@@ -7,7 +7,9 @@ import { Ghost } from "./preview.js";
 import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
 import { patchOf, pathTo } from "./tree.js";
-import { Button, changed, html, isComposing, useChanges, useEffect, useLayoutEffect, useRef } from "./ui.js";
+import {
+  Button, Component, changed, html, isComposing, useChanges, useEffect, useLayoutEffect, useRef,
+} from "./ui.js";
 import { enterCards } from "./walking.js";
 
 export function Editor() {
@@ -109,9 +111,11 @@ function Origins() {
   parts.push(...withLine(SOURCES.user, text.slice(end), end));
   const pieces = piecesOf(parts, isText);
   pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
-  const [views, isBehind] = drawn(pieces);
+  const [keyed, isBehind] = remembered(pieces);
   useEffect(() => isBehind && changed("origins"));
-  return html`<div class="origins" dir="auto" aria-hidden="true">${views}</div>`;
+  return html`<div class="origins" dir="auto" aria-hidden="true">
+    ${keyed.map((one) => html`<${Piece} key=${one.key} of=${one} />`)}
+  </div>`;
 }
 
 /** A text from `begin` on, with the line where the model begins to read if that is in it. */
@@ -131,13 +135,20 @@ const MARKS = {
   [LINE]: () => html`<span class=${LINE}></span>`,
 };
 const isText = (kind) => !MARKS[kind];
-const drawn = remembering(
-  (piece, key) =>
-    html`<div key=${key}>${piece.map(
-      ([kind, value]) => MARKS[kind]?.(value) ?? html`<span class=${kind}>${value}</span>`,
-    )}</div>`,
-  isText,
-);
+const remembered = remembering(isText);
+
+/** Drawn again only if it is another one. */
+class Piece extends Component {
+  shouldComponentUpdate({ of }) {
+    return of !== this.props.of;
+  }
+
+  render({ of }) {
+    return html`<div>
+      ${of.piece.map(([kind, value]) => MARKS[kind]?.(value) ?? html`<span class=${kind}>${value}</span>`)}
+    </div>`;
+  }
+}
 
 const wordsIn = counting();
 

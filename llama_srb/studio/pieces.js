@@ -28,12 +28,12 @@ export function piecesOf(parts, isText = () => true) {
   return pieces;
 }
 
-/** Makes a function that calls `make` for each piece that it was not called with the last time; `make` gets a
-    key, too, which is the piece's own for as long as its text does not change. Of pieces whose text is there
-    already, and only of other kinds, AT_ONCE are made anew in one go. The function returns what was made, and
-    whether some pieces are still as they were before: it is to be called again for them soon. */
-export function remembering(make, isText = () => true) {
-  let known = new Map(); // the text of a piece → those that were made of it, in order
+/** Makes a function that gives each piece a key, its own for as long as its text does not change: of equal
+    pieces it returns the same {key, piece} as the last time. Of pieces whose text is there already, and only of
+    other kinds, AT_ONCE are new in one go. The function returns them, and whether some are still as they were
+    before: it is to be called again for them soon. */
+export function remembering(isText = () => true) {
+  let known = new Map(); // the text of a piece → those that have it, in order
   return (pieces) => {
     const next = new Map();
     let left = AT_ONCE;
@@ -45,10 +45,10 @@ export function remembering(make, isText = () => true) {
       const isPlain = texts.length === piece.length;
       let one = known.get(text)?.shift() ?? { key: ++serial };
       if (one.form && one.form !== form && one.isPlain && isPlain && left-- <= 0) isBehind = true;
-      else if (one.form !== form) one = { key: one.key, form, isPlain, view: make(copied(piece), one.key) };
+      else if (one.form !== form) one = { key: one.key, form, isPlain, piece: copied(piece) };
       if (next.has(text)) next.get(text).push(one);
       else next.set(text, [one]);
-      return one.view;
+      return one;
     });
     known = next;
     return [made, isBehind];

@@ -1,10 +1,10 @@
 // Shared by all views: templates for markup, and redraws when the shown data has changed.
 
-import { h, render } from "./vendor/preact.js";
+import { Component, h, render } from "./vendor/preact.js";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "./vendor/hooks.js";
 import htm from "./vendor/htm.js";
 
-export { render, useEffect, useLayoutEffect, useRef, useState };
+export { Component, render, useEffect, useLayoutEffect, useRef, useState };
 export const html = htm.bind(h);
 
 const BUDGET_MS = 8; // of drawing in one frame; what is left goes into the next

@@ -161,7 +161,7 @@ def test_a_choice_in_a_book_is_an_edit_and_no_new_text(page: Page, tmp_path: Pat
     assert editor(page).evaluate("(e, end) => !e.value.endsWith(end)", first)
 
 
-GROWTH_MB = 8  # 20 copies of the book's text
+GROWTH_MB = 2  # four copies of the book's text, or 24 of the pieces that one drawing makes
 
 
 def test_an_hour_of_writing_in_a_book_keeps_no_older_texts(page: Page, tmp_path: Path) -> None:
