@@ -29,9 +29,9 @@ export function piecesOf(parts, isText = () => true) {
 }
 
 /** Makes a function that gives each piece a key, its own for as long as its text does not change: of equal
-    pieces it returns the same {key, piece} as the last time. Of pieces whose text is there already, and only of
-    other kinds, AT_ONCE are new in one go. The function returns them, and whether some are still as they were
-    before: it is to be called again for them soon. */
+    pieces it returns the same {key, piece} as the last time. Of pieces whose text is there already, and
+    only of other kinds, AT_ONCE are new in one go. The function returns them, and whether some are still as
+    they were before: it is to be called again for them soon. */
 export function remembering(isText = () => true) {
   let known = new Map(); // the text of a piece → those that have it, in order
   return (pieces) => {
