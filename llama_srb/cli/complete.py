@@ -143,7 +143,7 @@ def _refuse_other_models(request: CompletionRequest) -> None:
     if by is not None and by.name == "following":
         message = "rank_by is following; only a server's model scores texts for it (--url)"
         raise RequestError(message, param="rank_by")
-    if _is_judged(request) and by is not None and by.model is not None:
+    if by is not None and by.name == "judge" and by.model is not None:
         message = f"rank_by.judge.model is {shown(by.model)}; without --url the model that writes is the "
         raise RequestError(f"{message}only one, and judges without it", param="rank_by.judge.model")
 

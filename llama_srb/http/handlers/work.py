@@ -16,6 +16,7 @@ from llama_srb.http.reservations import Reservation
 from llama_srb.http.streaming import Work
 from llama_srb.http.tasks.stories import compute_ahead, with_story
 from llama_srb.http.tasks.vectors import vectors_by
+from llama_srb.models.served import ServedModel
 from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
 from llama_srb.request.shapes import lora_fields
@@ -77,23 +78,25 @@ def rank_of(request: CompletionRequest, chosen: Chosen, max_held: int | None, ge
         assert by is not None
         return await vectors_by(chosen.embedder(by), chosen, texts)
 
+    def scoring(model: ServedModel, n_texts: int) -> Reservation:
+        caller, count = chosen.caller.accepted, min(n_texts, JUDGED_AT_ONCE)
+        return chosen.admission.reserve(caller, model, count, again=True, owed=True)
+
     async def judge(texts: Sequence[str]) -> list[float]:
         assert by is not None
-        model, caller, count = chosen.judge(by), chosen.caller.accepted, min(len(texts), JUDGED_AT_ONCE)
-        if not count:
+        if not texts:
             return []
-        with chosen.admission.reserve(caller, model, count, again=True, owed=True) as reservation:
-            return await margins(reservation, texts, by.question, by.answers, count)
+        with scoring(chosen.judge(by), len(texts)) as reservation:
+            return await margins(reservation, texts, by.question, by.answers, JUDGED_AT_ONCE)
 
     async def follow(texts: Sequence[str]) -> list[float]:
         assert by is not None
         assert by.text is not None
-        model, caller, count = chosen.facts.served, chosen.caller.accepted, min(len(texts), JUDGED_AT_ONCE)
-        if not count:
+        if not texts:
             return []
-        with chosen.admission.reserve(caller, model, count, again=True, owed=True) as reservation:
+        with scoring(chosen.facts.served, len(texts)) as reservation:
             prompt, lora = str(request.prompt), lora_fields(request.lora)
-            return await likelihoods(reservation, texts, prompt, by.text, count, lora)
+            return await likelihoods(reservation, texts, prompt, by.text, JUDGED_AT_ONCE, lora)
 
     return ranking(request, max_held, Helpers(embed, judge, follow), generation.end_surplus)
 
