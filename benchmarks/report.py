@@ -170,6 +170,7 @@ TABLES = (
     Table("First token of a known prompt, in decode steps", "first", ("warm steps",)),
     Table("First token of a process from its start (per-request: the request), ms", "first", ("start ms",)),
     Table("Resident memory and cells after one request", "first", ("server MB", "engine MB", "cells")),
+    Table("First token of a new prompt by n and length, ms", "prompts", ("cold ms",), (("ours", "server"),)),
     Table("Many clients: tokens per second; first token and between tokens, ms", "clients",
           ("decode", "first p50", "first p99", "gap p50", "gap p99")),
     Table("Beside idle prompts: tokens per second", "idle", ("decode",), (("full", "empty"),)),

@@ -112,6 +112,11 @@ DECODE = (
     Row("bundled", 256, 64, 64),
 )
 FIRST = (Row("0.5b", 512, 8, 16), Row("15m", 256, 8, 32), Row("bundled", 256, 8, 32))
+PROMPTS = (
+    *(Row(model, 512, n, 8) for model in ("0.5b", "gemma-270m") for n in (1, 8, 32)),
+    Row("1.5b", 512, 1, 8, rounds=3), Row("experts", 512, 1, 8),
+    *(Row(model, 8192, 1, 8, rounds=1) for model in ("0.5b", "1.5b", "gemma-270m", "experts")),
+)
 IDLE = (Row("0.5b", 512, 8, 48), Row("15m", 256, 32, 128), Row("bundled", 256, 8, 256))
 SPINS = (Row("0.5b", 512, 8, 48), Row("15m", 256, 8, 256), Row("bundled", 256, 8, 256))
 STARTS = (Row("0.5b", 64, 8, 32), Row("experts", 64, 8, 32), Row("8b", 64, 8, 16, rounds=3))
@@ -122,10 +127,12 @@ OPENVINO = (  # the architectures and types that it reads
     Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
 )
 OPENVINO_FIRST = (
-    Row("0.5b", 512, 1, 16), Row("0.5b", 8192, 1, 16, rounds=3), Row("1.5b", 512, 1, 16, rounds=3)
+    Row("0.5b", 512, 1, 16), Row("0.5b", 8192, 1, 16, rounds=2),
+    Row("1.5b", 512, 1, 16, rounds=3), Row("1.5b", 8192, 1, 16, rounds=1),
 )
 CLIENTS = (
     Crowd("0.5b", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25, rounds=3),
+    Crowd("gemma-270m", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25, rounds=3),
     Crowd("15m", 16, 4, 128, (64, 128, 256, 512, 1024), 0.05),
     Crowd("bundled", 16, 4, 128, (64, 128, 256, 512), 0.05),
 )
@@ -169,14 +176,19 @@ def filled(it: Pipe) -> Figures:
 
 def first_token(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
     """The first token of a new prompt, of the same prompt again, and of processes that are just started."""
+    prompts(row, [name for name in sides if not SIDES[name].per_request], folder, record)
     load = row.load(folder)
-    with all_started([name for name in sides if not SIDES[name].per_request], load) as started:
-        for i in range(row.rounds):
-            for name, it in started.items():
-                record(name, i, cold_and_warm(it, row.ask(i)))
     for i in range(row.rounds):
         for name in sides:
             record(name, i, from_its_start(SIDES[name], load, row.ask(i)))
+
+
+def prompts(row: Row, sides: Sequence[str], folder: Path, record: Record) -> None:
+    """The first token of a new prompt, and of the same prompt again."""
+    with all_started(sides, row.load(folder)) as started:
+        for i in range(row.rounds):
+            for name, it in started.items():
+                record(name, i, cold_and_warm(it, row.ask(i)))
 
 
 def cold_and_warm(it: Asked, ask: Ask) -> Figures:
@@ -284,6 +296,7 @@ PARTS = {
     # sides that are compared with each other are neighbours
     "decode": Part(decode, DECODE, ("server+", "server", "ours", "pipe", "pipe, empty", "bare+", "bare")),
     "first": Part(first_token, FIRST, ("ours", "alone", "least", "pipe", "server", "server+")),
+    "prompts": Part(prompts, PROMPTS, ("ours", "server")),
     "clients": Part(clients, CLIENTS, ("ours", "server", "server+")),
     "idle": Part(idle, IDLE, ("empty", "full")),
     "spins": Part(decode, SPINS, ("bare", "bare, few spins", "server", "server, few spins")),

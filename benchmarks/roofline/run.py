@@ -2,8 +2,9 @@
 """How near each row of results.json is to what the machine can do at most: benchmarks/roofline/run.py
 
 A step must read the weights once, the prompt's cells once, and each sequence's own cells, and must multiply.
-The greater of both times, at the machine's peaks (peaks.cpp), is the least that a step can take. Attention's
-products count at the peak of F32, those of weights at that of 8 bits; AMX's peak has a line of its own.
+A new prompt multiplies all its tokens with the weights, of the output only the last one. The greater of both
+times, at the machine's peaks (peaks.cpp), is the least that either can take. Attention's products count at
+the peak of F32, those of weights at that of 8 bits; AMX's peak has a line of its own.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import functools
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from gguf import GGUFReader
 
 sys.path[:0] = [str(Path(__file__).resolve().parent.parent.parent)]
 
 from benchmarks import peers, report  # noqa: E402
-from benchmarks.run import DECODE, Row, model_file  # noqa: E402
+from benchmarks.run import DECODE, PROMPTS, Row, model_file  # noqa: E402
 
-SIDE = "pipe"  # llama-batched
 F16 = 2  # bytes of a value in a cell
 
 
@@ -43,17 +45,18 @@ class Model:
     cell: int  # values of K and V in one layer and cell
     queries: int  # values of all query heads
     vocabulary: int
+    output: int  # products of the output's matrix
 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """The least time of a step in seconds: by bytes, and by products."""
+    """The least time in seconds: by bytes, and by products."""
 
     read: float
     multiply: float
 
     @property
-    def step(self) -> float:
+    def whole(self) -> float:
         return max(self.read, self.multiply)
 
 
@@ -101,11 +104,12 @@ def read_model(path: Path) -> Model:
         window=window,
         cell=2 * head * fact("attention.head_count_kv"),
         queries=head * heads,
-        vocabulary=len(reader.fields["tokenizer.ggml.tokens"].contents()),
+        vocabulary=(vocabulary := len(reader.fields["tokenizer.ggml.tokens"].contents())),
+        output=vocabulary * width,
     )
 
 
-def least_of(model: Model, row: Row, peaks: dict[str, float], products: str) -> Least:
+def least_of_step(model: Model, row: Row, peaks: dict[str, float], products: str) -> Least:
     """The least time of a step in the middle of the row's tails."""
     n, tail = row.n, row.tokens // 2
     known = 1 - (1 - model.used / model.experts) ** n if model.experts else 0.0  # expected share of experts
@@ -122,10 +126,23 @@ def least_of(model: Model, row: Row, peaks: dict[str, float], products: str) -> 
     return Least(read / peaks["bytes"] / 1e9, multiply / 1e9)
 
 
-def table(rows: list[tuple[Row, Model, float]], peaks: dict[str, float]) -> str:
+def least_of_prompt(model: Model, row: Row, peaks: dict[str, float], products: str) -> Least:
+    """The least time of a new prompt of a few hundred tokens or more, which use all experts."""
+    tokens, window = row.prompt, min(row.prompt, model.window)
+    attended = (model.layers - model.windowed) * tokens**2 / 2
+    attended += model.windowed * (tokens - window / 2) * window
+    weights = tokens * (model.products + model.expert_products - model.output) + model.output
+    multiply = 2 * weights / peaks[products] + 4 * attended * model.queries / peaks["f32"]
+    return Least((model.weights + model.expert_weights) / peaks["bytes"] / 1e9, multiply / 1e9)
+
+
+Measured: TypeAlias = list[tuple[Row, Model, float]]  # the last is what it takes, in seconds
+
+
+def table(what: str, least_of: Callable[..., Least], rows: Measured, peaks: dict[str, float]) -> str:
     """A line for each row, and one more for each other peak of 8 bits. Times in ms."""
     lines = [
-        "| model, prompt, n | by bytes | by products | a step takes | least / step |",
+        f"| model, prompt, n | by bytes | by products | a {what} takes | least / {what} |",
         "|---|---|---|---|---|",
     ]
     for row, model, took in rows:
@@ -133,7 +150,7 @@ def table(rows: list[tuple[Row, Model, float]], peaks: dict[str, float]) -> str:
             least = least_of(model, row, peaks, products)
             name = row.name.replace(":", ", ") + ("" if products in ("int8", "f32") else f", {products[6:]}")
             times = " | ".join(f"{1000 * one:,.2f}" for one in (least.read, least.multiply, took))
-            lines.append(f"| {name} | {times} | {least.step / took:.2f} |")
+            lines.append(f"| {name} | {times} | {least.whole / took:.2f} |")
     return "\n".join(lines)
 
 
@@ -149,11 +166,22 @@ def main() -> None:
     peaks = measured_peaks()
     print("; ".join(f"{name}: {value:,.1f}" for name, value in peaks.items()) + " (10^9 per second)\n")
     rates = report.Figure(samples, "decode", "decode")
-    measured = ((row, rates.median(row.name, SIDE)) for row in DECODE)
-    rows = [
-        (row, read_model(model_file(row.model, given.models)), row.n / rate) for row, rate in measured if rate
-    ]
-    print(table(rows, peaks))
+    times = report.Figure(samples, "prompts", "cold ms")
+
+    def measured(rows: Sequence[Row], took: Callable[[Row], float | None]) -> Measured:
+        found = ((row, took(row)) for row in rows)
+        return [(row, read_model(model_file(row.model, given.models)), time) for row, time in found if time]
+
+    def step(row: Row) -> float | None:
+        rate = rates.median(row.name, "pipe")
+        return rate and row.n / rate
+
+    def prompt(row: Row) -> float | None:
+        took = times.median(row.name, "ours")
+        return took and took / 1000
+
+    print(table("step", least_of_step, measured(DECODE, step), peaks), end="\n\n")
+    print(table("prompt", least_of_prompt, measured(PROMPTS, prompt), peaks))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -356,10 +356,12 @@ def test_keys_scopes_sizes_and_limits_have_errors_of_their_own(tmp_path: Path) -
         {"name": "other", "scopes": ["complete"]},
         {"name": "poor", "scopes": ["chat"], "tokens_per_minute": 1},
     )
-    with serving("--ctx", "4096", "--api-key-file", str(keys), "--max-body", "64K", "--strict") as server:
+    flags = ("--ctx", "4096", "--api-key-file", str(keys), "--max-body", "64K", "--strict")
+    with serving(*flags) as server, ExitStack() as clients:
 
         def caller(**key: str) -> Anthropic:
-            return Anthropic(base_url=server.url, max_retries=0, **{"api_key": None, **key})
+            made = Anthropic(base_url=server.url, max_retries=0, **{"api_key": None, **key})
+            return clients.enter_context(made)
 
         fields = asked(script={}, model="storyteller")
         assert caller(api_key="anyone").messages.create(**fields).content

@@ -52,8 +52,13 @@ def test_eight_sequences_stream_as_events(served: Server) -> None:
     assert events[-1]["completion_tokens"] == 64
 
 
-def test_the_openai_package_chats(served: Server) -> None:
-    client = openai.OpenAI(base_url=served.url + "/v1", api_key="none")
+@pytest.fixture
+def client(served: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=served.url + "/v1", api_key="none") as client:
+        yield client
+
+
+def test_the_openai_package_chats(client: openai.OpenAI) -> None:
     messages: Any = [{"role": "user", "content": "Tell me a story."}]
     answer = client.chat.completions.create(model="storyteller", messages=messages, n=2, max_tokens=8)
     assert [choice.index for choice in answer.choices] == [0, 1]
@@ -65,8 +70,7 @@ def test_the_openai_package_chats(served: Server) -> None:
     assert len(reasons) == 2
 
 
-def test_the_openai_package_gets_the_servers_errors(served: Server) -> None:
-    client = openai.OpenAI(base_url=served.url + "/v1", api_key="none")
+def test_the_openai_package_gets_the_servers_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="temperature is 200"):
         client.completions.create(model="storyteller", prompt="Once", temperature=200)
 
