@@ -45,7 +45,7 @@ void branch_snapshots::keep(const branch & b, bool to_disk) {
         parts.clear();
         n = 0;
     }
-    for (const int32_t end : ends_of_parts(b, memory.facts.exact())) {
+    for (const int32_t end : ends_of_parts(b, memory.facts.exact)) {
         if (end == n || (end < b.n_past() && end - n < n_worthwhile)) {
             continue;
         }
@@ -58,7 +58,7 @@ void branch_snapshots::keep(const branch & b, bool to_disk) {
 }
 
 llama_seq_id branch_snapshots::id_for_parts(const branch & b) const {
-    return memory.facts.exact() ? b.seq_id : memory.facts.n_ids - 1;
+    return memory.facts.exact ? b.seq_id : memory.facts.n_ids - 1;
 }
 
 // Appends a part that holds the tokens `from` to `to`.

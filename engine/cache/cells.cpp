@@ -1,9 +1,11 @@
 #include "cache/cells.h"
 
+// A few architectures with windows have a cache of their own, which uses cells again that a window has passed.
 static cell_facts facts_of(const llama_context * ctx) {
     const llama_model * model = llama_get_model(ctx);
+    const bool          loses = llama_model_n_swa(model) > 0 && !llama_memory_keeps_window(llama_get_memory(ctx));
     return {(int32_t) llama_n_ctx(ctx), (int32_t) llama_n_seq_max(ctx),
-            llama_model_is_recurrent(model) || llama_model_is_hybrid(model), llama_model_n_swa(model)};
+            loses || llama_model_is_recurrent(model) || llama_model_is_hybrid(model)};
 }
 
 llama_cells::llama_cells(llama_context * ctx)
@@ -19,10 +21,6 @@ void llama_cells::remove(llama_seq_id id, llama_pos begin) {
 
 void llama_cells::clear() {
     llama_memory_clear(memory, false);
-}
-
-llama_pos llama_cells::first_position(llama_seq_id id) const {
-    return llama_memory_seq_pos_min(memory, id);
 }
 
 size_t llama_cells::n_bytes(llama_seq_id id) const {

@@ -10,12 +10,7 @@
 struct cell_facts {
     int32_t n_cells = 0;
     int32_t n_ids   = 0; // sequence ids; the last one belongs to no branch: snapshots are copied through it
-    bool    is_recurrent = false; // a state cannot be truncated
-    int32_t n_window     = 0;     // tokens of a sliding window; 0: there is none
-
-    // Whether cells serve only as a whole: a recurrent state cannot be truncated, and llama.cpp reuses cells that a
-    // sliding window has passed.
-    bool exact() const { return is_recurrent || n_window > 0; }
+    bool    exact = false; // cells serve only as a whole: a recurrent state cannot be truncated
 };
 
 class cell_memory {
@@ -29,9 +24,6 @@ class cell_memory {
     virtual void copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) = 0;
     virtual void remove(llama_seq_id id, llama_pos begin)                                 = 0; // -1: all
     virtual void clear()                                                                  = 0;
-    // The first position that has a cell.
-    virtual llama_pos first_position(llama_seq_id id) const = 0;
-
     // Snapshots of all cells of an id.
     virtual size_t n_bytes(llama_seq_id id) const                            = 0;
     virtual size_t read(llama_seq_id id, uint8_t * data, size_t n_max) const = 0; // returns the bytes read
@@ -47,7 +39,6 @@ class llama_cells final : public cell_memory {
     void      copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) override;
     void      remove(llama_seq_id id, llama_pos begin) override;
     void      clear() override;
-    llama_pos first_position(llama_seq_id id) const override;
     size_t    n_bytes(llama_seq_id id) const override;
     size_t    read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
     bool      write(llama_seq_id id, const uint8_t * data, size_t n_all) override;

@@ -11,7 +11,7 @@ static store_params with_exact(store_params params, bool exact) {
 
 prefix_cache::prefix_cache(cell_memory & memory, const vocabulary & vocab, int32_t n_idle_max,
                            int32_t n_parallel, const store_params & params)
-    : facts(memory.facts), vocab(vocab), store(with_exact(params, memory.facts.exact())),
+    : facts(memory.facts), vocab(vocab), store(with_exact(params, memory.facts.exact)),
       snapshots(memory, store), tree(memory, vocab, snapshots, n_idle_max, n_parallel) {}
 
 // The folder is asked a bounded number of times, so that no search goes on for ever. It is listed first where many
@@ -58,9 +58,7 @@ snapshot * prefix_cache::find_snapshot(const std::vector<llama_token> & tokens, 
             continue;
         }
         const token_match m = match_tokens(s.tokens, (int32_t) s.tokens.size(), tokens, n_max, by, vocab);
-        // a snapshot of a sliding window holds only the last window: enough to decode the last token again
-        const int32_t n_cut  = (int32_t) s.tokens.size() - m.length;
-        const bool    usable = n_cut <= (facts.is_recurrent ? 0 : facts.n_window > 0 ? 1 : n_cut);
+        const bool        usable = !facts.exact || m.length == (int32_t) s.tokens.size();
         if (usable && m.n_matched >= best.n_matched + n_worthwhile) {
             best  = {{m, nullptr}, false, false};
             found = &s;
@@ -70,7 +68,7 @@ snapshot * prefix_cache::find_snapshot(const std::vector<llama_token> & tokens, 
 }
 
 int32_t prefix_cache::n_in_cells(const snapshot & s, const branch_match & in_cells) const {
-    return facts.exact() || !in_cells.from
+    return facts.exact || !in_cells.from
                ? 0
                : common_length(s.tokens, in_cells.from->tokens, in_cells.from->n_decoded);
 }

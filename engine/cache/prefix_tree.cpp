@@ -22,9 +22,7 @@ prefix_tree::prefix_tree(cell_memory & memory, const vocabulary & vocab, branch_
 //
 
 bool prefix_tree::can_cut(const branch & b, int32_t length) const {
-    return memory.facts.is_recurrent
-               ? length == b.n_past()
-               : memory.first_position(b.seq_id) <= std::max(0, length - memory.facts.n_window + 1);
+    return !memory.facts.exact || length == b.n_past();
 }
 
 branch_match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by,

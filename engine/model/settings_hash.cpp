@@ -35,6 +35,9 @@ uint64_t settings_hash(const common_params & params, const llama_context * ctx) 
                           c.yarn_beta_fast, c.yarn_beta_slow}) {
         facts += real(x);
     }
+    if (llama_model_n_swa(llama_get_model(ctx)) > 0) {
+        facts += "windows whole "; // once only the last window was saved
+    }
     for (const llama_model_kv_override & o : params.kv_overrides) {
         facts += std::string(o.key) + "=" + std::to_string((int) o.tag) + " ";
         switch (o.tag) {

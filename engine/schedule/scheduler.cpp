@@ -23,7 +23,7 @@ scheduler::scheduler(const model_facts & facts, llama_context * ctx, const sched
                      embedder & vectors)
     : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), kept(model, params),
       admits(params.n_parallel),
-      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), kept.cells.facts.exact()}),
+      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), kept.cells.facts.exact}),
       decodes(ctx, params.n_batch, params.n_parallel), updates{model.vocab, kept.prefixes.tree, out} {}
 
 void scheduler::run(command_reader & reader) {

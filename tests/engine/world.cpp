@@ -48,11 +48,6 @@ void test_cells::remove(llama_seq_id id, llama_pos begin) {
     own.erase(own.lower_bound(std::max(begin, 0)), own.end());
 }
 
-llama_pos test_cells::first_position(llama_seq_id id) const {
-    const auto own = by_id.find(id);
-    return own == by_id.end() || own->second.empty() ? -1 : own->second.begin()->first;
-}
-
 size_t test_cells::n_bytes(llama_seq_id id) const {
     return by_id.count(id) ? by_id.at(id).size() * 2 * sizeof(int32_t) : 0;
 }
@@ -133,7 +128,7 @@ static model_facts facts_of(const world_params & p) {
 }
 
 world::world(const world_params & p)
-    : cells({p.n_cells, p.n_ids, p.recurrent, 0}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
+    : cells({p.n_cells, p.n_ids, p.recurrent}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
       admits(p.n_parallel), plans(planning(p)), updates{vocab, prefixes.tree, out}, facts(facts_of(p)),
       n_parallel(p.n_parallel) {}
 

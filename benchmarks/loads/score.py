@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Scores beside llama-perplexity: .venv/bin/python benchmarks/loads/score.py MODEL.gguf TEXT
+
+Both compute the log-probabilities of the second half of each 512 tokens of the text: the engine by the
+command `score`, a text of 256 tokens behind a prompt of as many; llama-perplexity, unpatched and with our
+patches, as it always does. Sides alternate, each round in new processes. Seconds are those behind the first
+2,048 tokens, without the load of the model. Prints tokens per second, medians, and ratios of rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import get_args
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks import peers  # noqa: E402
+from benchmarks.answers import messages  # noqa: E402
+from benchmarks.sides.asked import Pipe  # noqa: E402
+from benchmarks.sides.table import SIDES, Load  # noqa: E402
+
+CHUNK, FIRST = 512, 4  # tokens; chunks that llama-perplexity computes at once
+
+
+class Scorer(Pipe):
+    """llama-batched, for scores of tokens."""
+
+    def tokens(self, text: str) -> list[int]:
+        return next(
+            list(one["tokens"]) for _, one in messages(self._call("tokenize", text=text)) if "tokens" in one
+        )
+
+    def score(self, tokens: list[int]) -> None:
+        prompt, text = tokens[: CHUNK // 2], tokens[CHUNK // 2 :]
+        *_, (_, done) = messages(self._call("score", tokens=prompt, texts=[text], cache=False))
+        if done["event"] != "done":
+            raise RuntimeError(f"a score failed: {done}")
+
+
+def ours(model: Path, text: Path, chunks: int) -> float:
+    with SIDES["pipe"].started(Load(model, 4, 4 * CHUNK)) as pipe:
+        engine = Scorer(pipe.running)
+        with pipe.running.awake():
+            tokens = engine.tokens(text.read_text()[: 12 * CHUNK * chunks])
+            parts = [tokens[i : i + CHUNK] for i in range(0, CHUNK * chunks, CHUNK)]
+            for part in parts[:FIRST]:
+                engine.score(part)
+            began = time.perf_counter()
+            for part in parts[FIRST:]:
+                engine.score(part)
+            return CHUNK * (chunks - FIRST) / (time.perf_counter() - began)
+
+
+def theirs(kind: peers.Kind, model: Path, text: Path, chunks: int) -> float:
+    program = peers.programs(kind) / "llama-perplexity"
+    command = [program, "-m", model, "-f", text, "-c", str(CHUNK), "--chunks", str(chunks), "-fa", "on"]
+    command += ["-t", str(os.cpu_count())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as it:
+        assert it.stdout
+        said, began = b"", 0.0
+        while part := os.read(it.stdout.fileno(), 1 << 16):  # "[1]12.3,[2]…", as chunks are over
+            said += part
+            if not began and b"[%d]" % FIRST in said:
+                began = time.perf_counter()
+            if b"[%d]" % chunks in said:
+                return CHUNK * (chunks - FIRST) / (time.perf_counter() - began)
+    raise RuntimeError(f"llama-perplexity ended after {said[-200:]!r}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--chunks", type=int, default=12, help=f"a multiple of {FIRST}")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    rates: dict[str, list[float]] = {}
+    for _ in range(given.rounds):
+        rates.setdefault("score", []).append(ours(given.model, given.text, given.chunks))
+        for kind in get_args(peers.Kind):
+            rates.setdefault(kind, []).append(theirs(kind, given.model, given.text, given.chunks))
+    for side, found in rates.items():
+        ratio = statistics.median(one / other for one, other in zip(rates["score"], found, strict=True))
+        print(f"{side}: {statistics.median(found):,.1f} tokens per second, score / it {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()
