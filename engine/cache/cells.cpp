@@ -3,7 +3,7 @@
 // A few architectures with windows have a cache of their own, which uses cells again that a window has passed.
 static cell_facts facts_of(const llama_context * ctx) {
     const llama_model * model = llama_get_model(ctx);
-    const bool          loses = llama_model_n_swa(model) > 0 && !llama_memory_keeps_window(llama_get_memory(ctx));
+    const bool loses = llama_model_n_swa(model) > 0 && !llama_memory_keeps_window(llama_get_memory(ctx));
     return {(int32_t) llama_n_ctx(ctx), (int32_t) llama_n_seq_max(ctx),
             loses || llama_model_is_recurrent(model) || llama_model_is_hybrid(model)};
 }

@@ -10,7 +10,7 @@
 struct cell_facts {
     int32_t n_cells = 0;
     int32_t n_ids   = 0; // sequence ids; the last one belongs to no branch: snapshots are copied through it
-    bool    exact = false; // cells serve only as a whole: a recurrent state cannot be truncated
+    bool    exact   = false; // cells serve only as a whole: a recurrent state cannot be truncated
 };
 
 class cell_memory {
@@ -36,12 +36,12 @@ class llama_cells final : public cell_memory {
   public:
     explicit llama_cells(llama_context * ctx);
 
-    void      copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) override;
-    void      remove(llama_seq_id id, llama_pos begin) override;
-    void      clear() override;
-    size_t    n_bytes(llama_seq_id id) const override;
-    size_t    read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
-    bool      write(llama_seq_id id, const uint8_t * data, size_t n_all) override;
+    void   copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) override;
+    void   remove(llama_seq_id id, llama_pos begin) override;
+    void   clear() override;
+    size_t n_bytes(llama_seq_id id) const override;
+    size_t read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
+    bool   write(llama_seq_id id, const uint8_t * data, size_t n_all) override;
 
   private:
     llama_context * const ctx;

@@ -29,12 +29,12 @@ class test_cells final : public cell_memory {
   public:
     using cell_memory::cell_memory;
 
-    void      copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) override;
-    void      remove(llama_seq_id id, llama_pos begin) override;
-    void      clear() override { by_id.clear(); }
-    size_t    n_bytes(llama_seq_id id) const override;
-    size_t    read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
-    bool      write(llama_seq_id id, const uint8_t * data, size_t n_all) override;
+    void   copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) override;
+    void   remove(llama_seq_id id, llama_pos begin) override;
+    void   clear() override { by_id.clear(); }
+    size_t n_bytes(llama_seq_id id) const override;
+    size_t read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
+    bool   write(llama_seq_id id, const uint8_t * data, size_t n_all) override;
 
     void    decode(const step_plan & plan);
     int32_t n_used() const;
