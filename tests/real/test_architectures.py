@@ -70,9 +70,7 @@ def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     write_model(folder / "model.gguf", name)
     write_model(folder / "written_as_ids.gguf", name, written_as_ids=True)  # the name that Reference reads
     flags, bound = KV[kv]
-    return Kind(
-        folder / "model.gguf", flags, bound, Reference(folder, *flags), int(name == "mamba")
-    )
+    return Kind(folder / "model.gguf", flags, bound, Reference(folder, *flags), int(name == "mamba"))
 
 
 @pytest.fixture
