@@ -1,5 +1,7 @@
 #include "sampling/chain.h"
 
+#include "sampling/dry.h"
+
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -71,8 +73,20 @@ static params settings_of_chain(params sampling, uint32_t seed, const coupling &
     return sampling;
 }
 
-static common_sampler * make_chain(const llama_model * model, params settings) {
-    return common_sampler_init(model, settings); // which takes no const settings
+// The chain without breakers of DRY, whose sampler is then exchanged for a copy that has them.
+static common_sampler_ptr make_chain(const llama_model * model, const params & settings) {
+    params plain = settings;
+    plain.dry_sequence_breakers.clear();
+    common_sampler_ptr made(common_sampler_init(model, plain));
+    llama_sampler *    all = common_sampler_get(made.get());
+    for (int32_t i = llama_sampler_chain_n(all); i > 0; i--) {
+        llama_sampler_ptr sampler(llama_sampler_chain_remove(all, 0));
+        if (llama_sampler_name(sampler.get()) == std::string_view("dry")) {
+            sampler = copy_of_dry(llama_model_get_vocab(model), settings);
+        }
+        llama_sampler_chain_add(all, sampler.release());
+    }
+    return made;
 }
 
 sampler_chain::sampler_chain(const llama_model * model, const params & sampling, uint32_t seed,
