@@ -37,8 +37,10 @@ const ofTavern = ({ comment, name, content, key, keys, constant, order, insertio
     order: count(order ?? insertion_order) ?? ORDER,
   });
 
-function secondKeys({ selective, selectiveLogic = AND_ANY, keysecondary, secondary_keys }) {
-  return selective && selectiveLogic === AND_ANY ? lines(keysecondary ?? secondary_keys) : "";
+/** The book in a character's JSON has the logic among its extensions. */
+function secondKeys({ selective, selectiveLogic, extensions, keysecondary, secondary_keys }) {
+  const logic = selectiveLogic ?? extensions?.selectiveLogic ?? AND_ANY;
+  return selective && logic === AND_ANY ? lines(keysecondary ?? secondary_keys) : "";
 }
 
 const isOff = ({ enabled, disable }) => enabled === false || disable === true;

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+FOLDER = Path(__file__).parent
+WORLD = FOLDER / "sillytavern_world.json"  # written by SillyTavern: tests/clients/capture/world_info.py
+CHARACTER = FOLDER / "sillytavern_character.json"
 OPENING = "Once upon a time, there was a little fox"
 
 Body = dict[str, Any]

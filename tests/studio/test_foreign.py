@@ -1,7 +1,7 @@
 """Files of other tools: Word, NovelAI's lorebooks, SillyTavern's world info, KoboldAI Lite's saves.
 
-The forms are those that these tools' public sources read and write; the texts are ours. Word's files are
-written and read by python-docx.
+SillyTavern wrote its files here (tests/clients/capture/world_info.py), python-docx writes and reads Word's.
+The forms of the others are those that these tools' public sources read and write. The texts are ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from docx.oxml.ns import qn
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import editor
+from tests.studio.steps import CHARACTER, WORLD, editor
 
 LOREBOOK = {
     "lorebookVersion": 5,
@@ -43,21 +43,17 @@ LOREBOOK = {
         {"text": "Not used.", "displayName": "Off", "keys": ["x"], "enabled": False},
     ],
 }
-WORLD_INFO = {
-    "entries": {
-        "0": {
-            "uid": 0, "key": ["tower", "keep"], "keysecondary": ["night"], "comment": "The tower",
-            "content": "The tower has no door.", "constant": False, "selective": True, "selectiveLogic": 0,
-            "order": 120, "position": 0, "disable": False,
-        },
-        "1": {
-            "uid": 1, "key": ["king"], "keysecondary": ["dead"], "comment": "The king",
-            "content": "The king never sleeps.", "constant": True, "selective": True, "selectiveLogic": 2,
-            "order": 90, "disable": False,
-        },
-        "2": {"uid": 2, "key": ["y"], "content": "Not used.", "disable": True},
-    }
-}  # fmt: skip
+TAVERN_LORE = (
+    {
+        "name": "The tower",
+        "text": "The tower has no door.",
+        "keys": "tower\nkeep",
+        "also": "night",
+        "order": 120,
+    },
+    {"name": "The king", "text": "The king never sleeps.", "keys": "king", "always": True, "order": 90},
+    {"name": "The well", "text": "The well is dry.", "keys": "well", "order": 80},
+)  # second keys of "NOT ANY" have no place here
 KOBOLD = {
     "gamestarted": True,
     "prompt": "The lamp went out.",
@@ -120,13 +116,11 @@ def test_a_lorebook_of_novelai_becomes_lore_of_the_story(page: Page, tmp_path: P
     ]  # fmt: skip
 
 
-def test_world_info_of_sillytavern_becomes_lore_of_the_story(page: Page, tmp_path: Path) -> None:
-    bring(page, written(tmp_path, "world.json", WORLD_INFO))
-    told(page, "2 entries added to the lore of “Untitled”, 1 that are off left out")
-    assert lore(page, tmp_path) == [
-        entry(name="The tower", text="The tower has no door.", keys="tower\nkeep", also="night", order=120),
-        entry(name="The king", text="The king never sleeps.", keys="king", always=True, order=90),
-    ]
+@pytest.mark.parametrize("file", [WORLD, CHARACTER], ids=["a world", "a character's book"])
+def test_world_info_of_sillytavern_becomes_lore_of_the_story(page: Page, tmp_path: Path, file: Path) -> None:
+    bring(page, file)
+    told(page, "3 entries added to the lore of “Untitled”, 1 that are off left out")
+    assert lore(page, tmp_path) == [entry(**one) for one in TAVERN_LORE]
 
 
 def test_a_save_of_koboldai_lite_becomes_a_story(page: Page, tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ new MutationObserver(changes => changes.forEach(change => change.addedNodes.forE
     if (node.classList && node.classList.contains("toast")) window.toasts.push(node.innerText.trim());
 }))).observe(document, {childList: true, subtree: true});
 """
+READY = """() => {
+    const {eventSource, eventTypes} = SillyTavern.getContext();
+    return new Promise(resolve => eventSource.on(eventTypes.APP_READY, () => resolve()));
+}"""  # its buttons do nothing before; who asks after the event is told too
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +132,12 @@ class SillyTavern:
         page.goto(url)
         page.locator("dialog[open] .popup-button-ok").click()
         page.locator("dialog[open]").wait_for(state="detached")
+        page.evaluate(READY)
         yield SillyTavern(page)
         context.close()
 
     @contextlib.contextmanager
-    def _drawer(self, name: str) -> Iterator[None]:
+    def drawer(self, name: str) -> Iterator[None]:
         """A drawer of the bar on top, open within the block."""
         toggle = self.page.locator(f"#{name} > .drawer-toggle")
         toggle.click()
@@ -143,7 +148,7 @@ class SillyTavern:
 
     def connect(self, kind: Kind, server: str) -> str:
         """The address goes into its field, "Connect" is pressed: what the page says then."""
-        with self._drawer("sys-settings-button"):
+        with self.drawer("sys-settings-button"):
             self.page.select_option("#main_api", kind.api)
             if kind.chat:
                 self.page.select_option("#chat_completion_source", kind.name)
@@ -155,7 +160,7 @@ class SillyTavern:
             return self.page.locator(".online_status_text:visible").first.inner_text()
 
     def choose_character(self) -> None:
-        with self._drawer("rightNavHolder"):
+        with self.drawer("rightNavHolder"):
             self.page.locator(".character_select", has_text=CHARACTER).first.click()
             self.page.locator("#chat .mes", has_text=CHARACTER).first.wait_for()
 
@@ -168,18 +173,18 @@ class SillyTavern:
 
     def stream(self, kind: Kind, on: bool) -> None:
         box = "#stream_toggle" if kind.chat else "#streaming_textgenerationwebui"
-        with self._drawer("ai-config-button"):
+        with self.drawer("ai-config-button"):
             self.page.locator(box).set_checked(on)
 
     def ask_for_swipes(self, kind: Kind, n: int) -> None:
         """Several swipes at once, where this type has that setting."""
-        with self._drawer("ai-config-button"):
+        with self.drawer("ai-config-button"):
             field = self.page.locator("#n_openai" if kind.chat else "#n_textgenerationwebui")
             field.fill(str(n))
             field.dispatch_event("input")
 
     def request_probabilities(self, on: bool) -> None:
-        with self._drawer("user-settings-button"):
+        with self.drawer("user-settings-button"):
             self.page.locator("#request_token_probabilities").set_checked(on)
 
     def send(self, text: str) -> None:
