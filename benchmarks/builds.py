@@ -33,7 +33,11 @@ ROWS = {
         Row("1.5b", 512, 8, 24),
         Row("1.5b", 512, 32, 16),
         *(Row(model, 512, n, 32) for model in ("gemma-270m", "experts") for n in (1, 8, 32)),
-        *(Row("gemma-270m", 512, n, 32, settings=one) for one in ("plain", "top_p") for n in (8, 32)),
+        *(
+            Row("gemma-270m", 512, n, 32, settings=one)
+            for one in ("plain", "top_p", "writer")
+            for n in (8, 32)
+        ),
         Row("15m", 256, 8, 256),
         Row("15m", 256, 32, 128),
     )
