@@ -24,8 +24,8 @@ from tests.reference.models import write_plain
 from tests.support.places import ROOT
 from tests.support.processes import one_at_a_time
 
-# The patch of this class stays: the libraries are compiled with its virtual functions. With one sequence in one
-# batch it changes nothing.
+# The patch of this class stays: the libraries are compiled with its virtual functions. With one sequence in
+# one batch it changes nothing.
 MEMORY = "src/llama-memory.h"
 
 
