@@ -10,7 +10,7 @@
 struct cell_facts {
     int32_t n_cells = 0;
     int32_t n_ids   = 0; // sequence ids; the last one belongs to no branch: snapshots are copied through it
-    bool    exact   = false; // cells serve only as a whole: a recurrent state cannot be truncated
+    bool    exact   = false; // cells serve only as a whole, as a recurrent state does
 };
 
 class cell_memory {
@@ -24,6 +24,7 @@ class cell_memory {
     virtual void copy(llama_seq_id from, llama_seq_id to, llama_pos begin, llama_pos end) = 0;
     virtual void remove(llama_seq_id id, llama_pos begin)                                 = 0; // -1: all
     virtual void clear()                                                                  = 0;
+
     // Snapshots of all cells of an id.
     virtual size_t n_bytes(llama_seq_id id) const                            = 0;
     virtual size_t read(llama_seq_id id, uint8_t * data, size_t n_max) const = 0; // returns the bytes read
