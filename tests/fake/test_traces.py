@@ -256,14 +256,13 @@ async def test_a_client_that_leaves_ends_its_span_and_no_error_is_told(
     start: Start, collector: Collector
 ) -> None:
     served = await start("--endless", parallel=1)
-    streams = []
-    for n in (1, 2):
-        streams.append(
-            asyncio.create_task(served.post({"prompt": "x", "n": n, "max_tokens": -1}, "/v1/events"))
-        )
-        await served.note("generate", count=n)
-    for stream in reversed(streams):
-        stream.cancel()
+    body, address = {"prompt": "x", "max_tokens": -1}, served.url + "/v1/events"
+    async with served.http.post(address, json={**body, "n": 1}) as decoding:
+        await decoding.content.readuntil(b'"event": "stream"')
+        waiting = asyncio.create_task(served.post({**body, "n": 2}, "/v1/events"))
+        await served.note("generate", count=2)
+        waiting.cancel()
+        await collector.until(lambda _: len(collector.servers) == 1)
     await collector.until(lambda spans: len(collector.servers) == 2 and len(spans) == 2 + 4)
     queued, running = sorted(collector.servers, key=lambda one: len(collector.children(one)))
     assert [child.name for child in collector.children(queued)] == ["queue"]
