@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from hashlib import blake2b
 from operator import mul
 from typing import TypeAlias
 
 from llama_srb.request.story.parts import Call
+from llama_srb.request.story.remembered import Remembered
 from llama_srb.request.story.shape import Story
 
 Vector: TypeAlias = Sequence[float]
@@ -26,24 +25,16 @@ MAX_KEPT = 2000  # vectors
 
 
 class Vectors:
-    """The vectors of texts by one model; the least recently used are forgotten."""
+    """The vectors of texts by one model."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, Vector] = OrderedDict()
+        self._kept = Remembered[Vector](MAX_KEPT)
 
     async def of(self, texts: Sequence[str], embed: Embed) -> list[Vector]:
-        keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-        found = {key: self._kept[key] for key in keys if key in self._kept}
-        unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
-        if unknown:
-            made = await embed([*unknown.values()])
-            found |= zip(unknown, [array("f", vector) for vector in made], strict=True)
-        for key, vector in found.items():
-            self._kept[key] = vector
-            self._kept.move_to_end(key)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
-        return [found[key] for key in keys]
+        async def packed(new: list[str]) -> list[Vector]:
+            return [array("f", vector) for vector in await embed(new)]
+
+        return await self._kept.of(texts, packed)
 
 
 async def with_near(

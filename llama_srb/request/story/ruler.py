@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import accumulate
 
+from llama_srb.request.story.remembered import Remembered
 from llama_srb.request.truncate import Command
 
 BLOCK = 1024  # characters of a block, at least; at most twice as many
@@ -23,26 +22,21 @@ LINES = re.compile(r"\n+")
 
 
 class Counts:
-    """How many tokens texts have, by a model; the least recently used are forgotten."""
+    """How many tokens texts have, by a model."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._known = Remembered[int](MAX_KNOWN)
 
     async def of(self, texts: Sequence[str], command: Command) -> list[int]:
         """The tokens of each text, as if it stood alone."""
-        keys = [blake2b(text.encode(), digest_size=16).digest() for text in texts]
-        found = {key: self._known[key] for key in keys if key in self._known}
-        unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
-        names, new = [*unknown], [*unknown.values()]
-        for i in range(0, len(new), MAX_COUNTED):
-            counts = (await command("count_tokens", texts=new[i : i + MAX_COUNTED]))["counts"]
-            found |= zip(names[i : i + MAX_COUNTED], counts, strict=True)
-        for key in found:
-            self._known[key] = found[key]
-            self._known.move_to_end(key)
-        while len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
-        return [found[key] for key in keys]
+
+        async def counted(new: list[str]) -> list[int]:
+            parts = [new[i : i + MAX_COUNTED] for i in range(0, len(new), MAX_COUNTED)]
+            return [
+                count for part in parts for count in (await command("count_tokens", texts=part))["counts"]
+            ]
+
+        return await self._known.of(texts, counted)
 
 
 def blocks_of(text: str) -> list[int]:
