@@ -23,7 +23,7 @@ export function Lore() {
     <${Button} label="Add an entry" onClick=${add} />
     <${NumberField} label="Tokens of all lore, at most" low=${0} value=${budget}
       placeholder="a quarter" set=${(value) => changeParts({ budget: value })} />
-    <${NumberField} label="Characters searched" low=${0} value=${search} placeholder="1000"
+    <${NumberField} label="Characters to search" low=${0} value=${search} placeholder="1000"
       set=${(value) => changeParts({ search: value })} /></fieldset>`;
 }
 
