@@ -169,7 +169,7 @@ def test_a_model_with_infill_tokens_gets_both_sides(browser: Browser, tmp_path: 
 
 
 SPREAD = {"values": {"temperature": 1.5}}  # so that no two rewrites are equal
-LONG_PASSAGE = " and so on" * 150  # which no sentence ends: its rewrites may have as many tokens
+LONG_PASSAGE = " and so on" * 600  # which no sentence ends: its rewrites may have as many tokens
 UNDO_STEP_MS = 600  # longer than the pause that ends one
 
 
@@ -272,7 +272,7 @@ def test_more_rewrites_join_the_running_stream(page: Page) -> None:
     expect(page.locator(".card.running")).to_have_count(2)
     with page.expect_response(re.compile("/extend$")) as extended:
         page.get_by_role("button", name="More", exact=False).last.click()
-    assert extended.value.ok
+    assert extended.value.ok, extended.value.text()
     expect(cards(page).filter(has_text=re.compile(".{20}"))).to_have_count(4)
     page.get_by_role("button", name="Stop all").click()
     over(page, 4)
