@@ -111,7 +111,7 @@ export async function rewrite(from, to) {
 
 /** Names a story that has no name yet after its first words. */
 function nameByItsWords() {
-  const [, words] = /^\s*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
+  const [, words] = /^[\s#]*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
   if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
 }
 

@@ -83,7 +83,7 @@ export function Candidates() {
         html`<p class="hint">Suggestions for what comes next appear here.
         Choose one with a click or its number, and it is added to the text.</p>
         <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
-        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or
+        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or${" "}
         <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
         <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
         <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text

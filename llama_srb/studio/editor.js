@@ -2,11 +2,13 @@
 
 import { ask, awaitPause, rewrite } from "./asking.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
+import { showFound } from "./found.js";
 import { counting, piecesOf, remembering } from "./pieces.js";
 import { Ghost } from "./preview.js";
+import { behindPassage } from "./rewrite.js";
 import { pointId, session, wanted } from "./session.js";
 import { stopAll } from "./stopping.js";
-import { patchOf, pathTo } from "./tree.js";
+import { patchOf, pathTo, textOf } from "./tree.js";
 import {
   Button, Component, changed, html, isComposing, useChanges, useEffect, useLayoutEffect, useRef,
 } from "./ui.js";
@@ -23,8 +25,12 @@ export function Editor() {
     field.current.setSelectionRange(to, to);
     show(field.current);
   });
-  const moved = ({ target }) => movedTo(target.selectionStart);
-  const left = (event) => (moved(event), commit());
+  useEffect(() => {
+    const moved = () => document.activeElement === field.current && movedIn(field.current);
+    document.addEventListener("selectionchange", moved);
+    return () => document.removeEventListener("selectionchange", moved);
+  }, []);
+  const left = ({ target }) => (movedTo(target.selectionStart), commit());
   return html`<section class="write" aria-label="Text">
     <div class="sheet">
       <div class="page">
@@ -32,12 +38,14 @@ export function Editor() {
         <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
           placeholder="Write the beginning, then press Continue or Ctrl+Enter."
           onInput=${onInput}
-          onSelect=${moved} onBlur=${left} onKeyDown=${onKey}></textarea>
+          onFocus=${({ target }) => movedIn(target)} onBlur=${left} onKeyDown=${onKey}></textarea>
       </div>
     </div>
     <${Tools} />
   </section>`;
 }
+
+const movedIn = ({ selectionStart, selectionEnd }) => movedTo(selectionStart, selectionEnd);
 
 function onInput({ target: { value, selectionStart } }) {
   if (isPutting || value === session.text) return;
@@ -63,25 +71,28 @@ function put(field, text) {
 }
 
 function Tools() {
-  useChanges("text", "story", "status", "settings");
+  useChanges("text", "story", "status", "settings", "selected");
+  const label = session.selected ? "Rewrite" : "Continue";
   return html`<div class="tools" onMouseDown=${(event) => event.preventDefault()}>
     <${Button} label="Undo" icon="↶" keys="Ctrl+Z" disabled=${!canUndo()} onClick=${undo} />
     <${Button} label="Redo" icon="↷" keys="Ctrl+Shift+Z" disabled=${!canRedo()} onClick=${redo} />
     <${Count} />
     <span class="gap"></span>
     ${session.runs.size > 0 && html`<${Button} label="Stop all" keys="Esc" kind="stop" onClick=${stopAll} />`}
-    <${Button} label=${`Continue × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${() => ask()} />
+    <${Button} label=${`${label} × ${wanted()}`} keys="Ctrl+Enter" kind="main" onClick=${request} />
   </div>`;
 }
+
+/** Asks for rewrites of what is selected, else for candidates at the caret. */
+const request = () => (session.selected ? rewrite(...session.selected) : ask());
 
 function onKey(event) {
   const { key, target } = event;
   if (event.altKey || event.shiftKey || isComposing(event)) return;
   if (event.ctrlKey || event.metaKey) {
     if (key !== "Enter") return;
-    movedTo(target.selectionStart);
-    if (target.selectionStart < target.selectionEnd) rewrite(target.selectionStart, target.selectionEnd);
-    else ask();
+    movedIn(target);
+    request();
   } else if (!leads(key, target) || !enterCards()) return;
   event.preventDefault();
 }
@@ -99,23 +110,38 @@ const SOURCES = { user: "by-user", edit: "by-edit", model: "by-model" };
 
 function Origins() {
   useChanges("origins");
+  const layer = useRef();
   const { text, story } = session;
   const parts = [];
   let end = 0;
+  let old = 0; // characters of the passage that the candidates rewrite
   for (const node of pathTo(story)) {
     if (!text.startsWith(node.text, end)) break; // typing that is not in the tree yet
-    if (node.text) parts.push(...withLine(SOURCES[node.source], node.text, end));
+    const kind = SOURCES[node.source];
+    const [gone, kept] = [node.text.slice(0, old), node.text.slice(old)];
+    parts.push(...withLine(`${kind} ${OLD}`, gone, end), ...withLine(kind, kept, end + gone.length));
     end += node.text.length;
-    if (node.id === pointId()) parts.push([GHOST, node.id]);
+    old -= gone.length;
+    if (node.id !== pointId()) continue;
+    parts.push([GHOST, node.id]);
+    old = passageBehind(node.id);
   }
   parts.push(...withLine(SOURCES.user, text.slice(end), end));
   const pieces = piecesOf(parts, isText);
   pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
   const [keyed, isBehind] = remembered(pieces);
   useEffect(() => isBehind && changed("origins"));
-  return html`<div class="origins" dir="auto" aria-hidden="true">
+  useLayoutEffect(() => showFound(layer.current));
+  return html`<div class="origins" ref=${layer} dir="auto" aria-hidden="true">
     ${keyed.map((one) => html`<${Piece} key=${one.key} of=${one} />`)}
   </div>`;
+}
+
+/** The length of what stands where the candidates behind a node would stand: they rewrite it. */
+function passageBehind(id) {
+  const { replaces, story } = session;
+  if (!replaces) return 0;
+  return textOf(story).length - textOf(story, id).length - behindPassage(story, id, replaces).length;
 }
 
 /** A text from `begin` on, with the line where the model begins to read if that is in it. */
@@ -129,7 +155,7 @@ function withLine(kind, text, begin) {
   ];
 }
 
-const [GHOST, LINE] = ["ghost", "reads-from"];
+const [GHOST, LINE, OLD] = ["ghost", "reads-from", "old"];
 const MARKS = {
   [GHOST]: (id) => html`<${Ghost} key="ghost" after=${id} />`,
   [LINE]: () => html`<span class=${LINE}></span>`,

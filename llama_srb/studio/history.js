@@ -90,8 +90,11 @@ export function typed(text, at) {
   changed("text");
 }
 
-export function movedTo(at) {
-  session.at = at;
+/** Follows the caret, and the selection if it is none. */
+export function movedTo(at, to = at) {
+  const before = session.selected;
+  Object.assign(session, { at, selected: to > at ? [at, to] : null });
+  if (!before !== !session.selected) changed("selected");
 }
 
 /** Writes the typed text into the tree. */

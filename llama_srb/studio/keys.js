@@ -37,7 +37,9 @@ export function Keys() {
     <dialog class="keys-sheet" id=${ID} ref=${sheet} aria-label="Keys"
       onKeyDown=${(event) => event.stopPropagation()}
       onClick=${({ target }) => target === sheet.current && sheet.current.close()}>
-      <div><h2>Keys</h2>
+      <div><div class="panel-head"><h2>Keys</h2>
+        <button type="button" class="button" title="Close (Esc)" aria-label="Close" autofocus
+          onClick=${() => sheet.current.close()}><span aria-hidden="true">✕</span></button></div>
         <table><thead><tr>${["key", "where", "what"].map(
           (head) => html`<th key=${head} scope="col">${head}</th>`,
         )}</tr></thead>
@@ -45,7 +47,5 @@ export function Keys() {
           ([keys, where, what]) => html`<tr key=${keys}><td><kbd>${keys}</kbd></td><td>${where}</td>
           <td>${what}</td></tr>`,
         )}</tbody></table>
-        <button type="button" class="button main" autofocus
-          onClick=${() => sheet.current.close()}>Close</button>
       </div></dialog>`;
 }

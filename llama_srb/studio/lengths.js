@@ -22,7 +22,10 @@ export const endOf = ({ kind, count }, least) =>
     : { max_tokens: Math.max(least, TOKENS[kind] * count), end: { [kind]: count } };
 
 /** The same, as the settings say it. */
-export const lengthFields = () => endOf(session.settings.length, session.settings.max_tokens);
+export function lengthFields() {
+  const { length, max_tokens } = session.settings;
+  return endOf(length, length.kind === KINDS.tokens ? max_tokens : 0);
+}
 
 export function Length() {
   const { length, max_tokens } = session.settings;
@@ -36,6 +39,9 @@ export function Length() {
           ([key, label]) => html`<option key=${key} value=${key}>${label}</option>`,
         )}
       </select></label>
-    <${NumberField} label="Tokens each" low=${1} value=${max_tokens}
-      set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />`;
+    ${
+      length.kind === KINDS.tokens &&
+      html`<${NumberField} label="Tokens each" low=${1} value=${max_tokens}
+        set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />`
+    }`;
 }

@@ -23,13 +23,13 @@ export function Lore() {
     <${Button} label="Add an entry" onClick=${add} />
     <${NumberField} label="Tokens of all lore, at most" low=${0} value=${budget}
       placeholder="a quarter" set=${(value) => changeParts({ budget: value })} />
-    <${NumberField} label="Characters that are searched" low=${0} value=${search} placeholder="1000"
+    <${NumberField} label="Characters to search" low=${0} value=${search} placeholder="1000"
       set=${(value) => changeParts({ search: value })} /></fieldset>`;
 }
 
 const NUMBERS = {
   order: ["Order", "100", "Of a higher order an entry stays longer, and stands nearer to the end"],
-  search: ["Characters searched", "as above", "Of the story's end, for the keys of this entry"],
+  search: ["Characters searched", "as below", "Of the story's end, for the keys of this entry"],
   budget: ["Tokens, at most", "all", "A longer text is cut at a sentence"],
   meaning: ["Near in meaning, %", "off", "Without a key it comes when its text is so near to the story"],
 };

@@ -1,9 +1,10 @@
 // The book at a glance: its chapters, from headings, and find and replace over its whole text.
 
+import { goTo, unmark } from "./found.js";
 import { commit, typed } from "./history.js";
 import { counting } from "./pieces.js";
 import { refresh, say, session } from "./session.js";
-import { Button, changed, html, useChanges, useRef, useState } from "./ui.js";
+import { Button, changed, html, useChanges, useEffect, useRef, useState } from "./ui.js";
 
 const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–—-].{0,80})?";
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
@@ -45,6 +46,7 @@ function Find() {
   const [exact, setExact] = useState(false);
   const [last, setLast] = useState(null); // the place that was found last
   const other = useRef();
+  useEffect(() => unmark, [sought, exact]);
   const find = () => placesOf(session.text, sought, exact);
   const places = find();
   const go = (step, before = last) => {
@@ -100,7 +102,7 @@ function replaced(text, places, length, by) {
   return [0, ...ends].map((end, i) => text.slice(end, places[i])).join(by);
 }
 
-/** Moves the selection to a place of the text, and scrolls there. */
+/** Moves the selection to a place of the text, which is marked and scrolled to. */
 function select(start, end) {
   commit();
   const field = document.getElementById("editor");
@@ -108,27 +110,6 @@ function select(start, end) {
   if (field.value !== session.text) field.value = session.text; // which is not drawn yet
   Object.assign(session, { at: start, caret: null });
   field.setSelectionRange(start, end);
-  const sheet = field.closest(".sheet");
-  const range = rangeAt(sheet.querySelector(".origins"), start);
-  const { top } = range.getBoundingClientRect();
-  sheet.scrollTop += top - sheet.getBoundingClientRect().top - sheet.clientHeight / 3;
+  goTo(start, end);
   changed("text", "outline");
-}
-
-/** A range at an offset of the text that an element shows, which does not count a candidate shown in it. */
-function rangeAt(element, offset) {
-  const isText = ({ parentElement }) => !parentElement.closest(".ghost");
-  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT, (node) =>
-    isText(node) ? NodeFilter.FILTER_ACCEPT : NodeFilter.FILTER_REJECT,
-  );
-  const range = document.createRange();
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    if (offset < node.data.length) {
-      range.setStart(node, offset);
-      range.setEnd(node, offset + 1);
-      break;
-    }
-    offset -= node.data.length;
-  }
-  return range;
 }

@@ -73,7 +73,10 @@ const MARKS = /([^\s.!?…。！？]*)([.!?…。！？]+)(["'”’»)\]*」』
 const WIDE = /[。！？]$/; // no space stands behind these
 const GOES_ON = /^\p{Ll}/u;
 const QUOTE_GOES_ON = /^[とっ]/;
-const BEFORE_NAMES = /(?<!\p{L})(?:mr|mrs|ms|mx|dr|prof|st|rev|gen|col|capt|lt|sgt|messrs|mme|mlle|vs)$/iu;
+const BEFORE_NAMES =
+  /(?<!\p{L})(?:mr|mrs|ms|mx|dr|prof|st|rev|gen|col|capt|lt|sgt|maj|gov|sen|hon|mt|messrs|mme|mlle|vs)$/iu;
+const BEFORE_NUMBERS =
+  /(?<!\p{L})(?:nos?|nr|vol|ch|fig|pp?|art|sec|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)$/iu;
 const INITIAL = /(?<!\p{L})(?!I)\p{Lu}$/u;
 
 /** How many sentences end in a text, by the rules of the server's `end`: also at a blank line. */
@@ -89,7 +92,9 @@ function endsAt({ 0: all, 1: word, 2: marks, 3: quotes, 4: spaces, index }, text
   if (!behind || spaces.includes("\n")) return true;
   if (!spaces && !WIDE.test(marks)) return false;
   if (GOES_ON.test(behind) || (quotes && QUOTE_GOES_ON.test(behind))) return false;
-  return marks !== "." || !!quotes || !(BEFORE_NAMES.test(word) || INITIAL.test(word));
+  if (marks !== "." || quotes) return true;
+  if (BEFORE_NAMES.test(word) || INITIAL.test(word)) return false;
+  return !(/^\d/.test(behind) && BEFORE_NUMBERS.test(word));
 }
 
 // ---- requests ----------------------------------------------------------------------------------------

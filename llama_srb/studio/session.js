@@ -36,6 +36,7 @@ export const session = {
   text: "",
   caret: null, // where the editor's caret is put next, when the text was not typed
   at: 0, // where the caret is
+  selected: null, // [from, to] of the text, while the writer has selected some
   point: null, // the node that candidates continue, when that is not the end of the text
   replaces: null, // the text behind the point that candidates rewrite
   runs: new Set(),
@@ -112,11 +113,14 @@ export function setPoint(id, replaces = id && passageOf(childrenOf(session.story
 export const pointId = () => session.point ?? session.story.current;
 export const isChat = () => session.story.kind === "chat";
 
-/** The candidates at the point; `aside` includes those set aside. Beside rewrites the old text is none. */
+/** The candidates at the point; `aside` includes those set aside. The writer's text that stands there is
+    none, nor is the old text beside rewrites. */
 export function candidates(aside = false) {
   const all = childrenOf(session.story, pointId());
-  const old = all.some(({ replaces }) => replaces) && new Set(pathTo(session.story));
-  return all.filter((node) => !isBlank(node) && (aside || !node.aside) && !(old && old.has(node)));
+  const there = new Set(session.point && pathTo(session.story));
+  const rewrites = all.some(({ replaces }) => replaces);
+  const stands = (node) => there.has(node) && (rewrites || node.source === "user");
+  return all.filter((node) => !isBlank(node) && (aside || !node.aside) && !stands(node));
 }
 
 export function say(message) {

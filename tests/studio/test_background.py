@@ -278,7 +278,7 @@ def test_the_budgets_of_lore_are_the_writers(page: Page) -> None:
     editor(page).fill("Mia the cat saw a door.")
     entry(page, name="long", keys="cat", budget="8", text="One small word. " * 30)
     panel(page).get_by_label("Tokens of all lore").fill("50")
-    panel(page).get_by_label("Characters that are searched").fill("300")
+    panel(page).get_by_label("Characters to search").fill("300")
     page.keyboard.press("Tab")
     story = asked(page, "Mia the cat saw a door.")["story"]
     assert (story["budget"], story["search"], story["lore"][0]["budget"]) == (50, 300, 8)

@@ -29,10 +29,10 @@ def outline(page: Page, text: str = TEXT) -> None:
     page.get_by_role("button", name="Outline", exact=True).click()
 
 
-def until(page: Page, found: str, expected: float, near: float = 0) -> None:
-    """Waits until something in the page has that value."""
+def until(page: Page, found: str, argument: object = None) -> None:
+    """Waits until something is so in the page."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
-    while abs(page.evaluate(found) - expected) > near:
+    while not page.evaluate(found, argument):
         assert time.monotonic() < deadline
         page.wait_for_timeout(50)
 
@@ -65,6 +65,25 @@ def test_words_are_found_from_place_to_place(page: Page) -> None:
     assert editor(page).evaluate("e => e.selectionStart") > first
     page.get_by_role("button", name="Previous").click()
     assert editor(page).evaluate("e => e.selectionStart") == first
+
+
+MARKED = "text => [...(CSS.highlights.get('found') ?? [])].map(String).join() === text"
+
+
+def test_the_words_that_were_found_are_marked_in_the_text(page: Page) -> None:
+    """The field shows its own selection only while it has the focus."""
+    outline(page)
+    find = page.get_by_label("Find")
+    find.fill("fox")
+    for word in ("fox", "Fox"):
+        find.press("Enter")
+        until(page, MARKED, word)
+    page.get_by_label("Replace with").fill("wolf")
+    page.get_by_role("button", name="Replace", exact=True).click()
+    expect(editor(page)).to_have_value(TEXT.replace("Fox", "wolf"))
+    until(page, MARKED, "fox")
+    find.fill("no such word")
+    until(page, MARKED, "")
 
 
 def test_words_are_replaced_one_by_one_or_all_and_undo_brings_them_back(page: Page) -> None:
@@ -114,6 +133,7 @@ COUNT = """() => {
         .observe(text, { subtree: true, childList: true, characterData: true,
             attributes: true });
 }"""
+COLOURED = "count => Math.abs(document.querySelectorAll('.origins .by-model').length - count) <= 2"
 PIECES_AT_ONCE = 20  # of the book's 200: how many one frame may draw
 
 
@@ -130,10 +150,10 @@ def test_a_key_in_a_book_draws_few_pieces_at_once(page: Page, tmp_path: Path, pa
     editor(page).focus()
     page.evaluate(COUNT)
     page.keyboard.press("x")
-    until(page, "document.querySelectorAll('.origins .by-model').length", round(before * part), near=2)
+    until(page, COLOURED, round(before * part))
     page.evaluate("window.touched.push(0)")
     page.keyboard.press("y")
-    until(page, "window.touched.at(-1) > 0", expected=True)
+    until(page, "window.touched.at(-1) > 0")
     page.wait_for_timeout(UNDO_STEP_MS)
     touched = page.evaluate("window.touched")
     assert max(touched) <= PIECES_AT_ONCE
@@ -153,11 +173,11 @@ def test_a_choice_in_a_book_is_an_edit_and_no_new_text(page: Page, tmp_path: Pat
     }""")
     [first] = texts(page)[:1]
     page.keyboard.press("Alt+1")
-    until(page, "window.edits.length", 1)
+    until(page, "window.edits.length === 1")
     assert page.evaluate("window.edits") == [["insertText", first]]
     assert editor(page).evaluate("(e, end) => e.value.endsWith(end)", first)
     page.keyboard.press("Control+z")
-    until(page, "window.edits.length", 2)
+    until(page, "window.edits.length === 2")
     assert editor(page).evaluate("(e, end) => !e.value.endsWith(end)", first)
 
 

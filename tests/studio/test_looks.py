@@ -30,6 +30,40 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int)
     assert page.evaluate(CUT) == []
 
 
+FIELDS = (
+    """panel => [...panel.querySelectorAll("input, textarea, select")].filter((one) => one.offsetParent)"""
+)
+CUT_HINTS = f"""panel => ({FIELDS})(panel).filter((one) => {{
+    const [style, pen] = [getComputedStyle(one), document.createElement("canvas").getContext("2d")];
+    pen.font = style.font;
+    const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    return one.type === "number" && pen.measureText(one.placeholder).width > room;
+}}).map((one) => one.placeholder)"""
+PALE = f"""panel => ({FIELDS})(panel)
+    .filter((one) => getComputedStyle(one).color !== getComputedStyle(document.body).color)
+    .map((one) => one.outerHTML)"""
+TOUCHING = f"""panel => ({FIELDS})(panel).map((one) => one.closest("label") ?? one)
+    .filter((one) => {{
+        const [box, above] = [one, one.previousElementSibling].map((each) => each?.getBoundingClientRect());
+        return above && box.top < above.bottom + 4;
+    }})
+    .map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_fields_stand_apart_and_their_words_are_dark_and_whole(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    editor(page).fill(OPENING)
+    for name in ("Background", "Settings", "Stories"):
+        page.get_by_role("button", name=name, exact=True).click()
+        panel = page.get_by_role("complementary", name=name)
+        if name == "Background":
+            panel.get_by_role("button", name="Add an entry").click()
+            expect(panel.get_by_label("Entry's name")).to_be_visible()
+        for fault in (CUT_HINTS, PALE, TOUCHING):
+            assert panel.evaluate(fault) == []
+
+
 def test_a_page_without_animation_frames_is_drawn_too(page: Page) -> None:
     page.add_init_script("window.requestAnimationFrame = () => 0")
     settings(page, max_tokens=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from llama_srb.studio import files
 from tests.studio.conftest import PATIENCE_MS
 from tests.studio.steps import ask, cards, editor, settings
+from tests.studio.test_reading import DARKEST
 from tests.support.serving import Server, serving
 
 SMALL = """least => [...document.querySelectorAll("button, select, summary, input, a[href]")]
@@ -21,6 +23,7 @@ SMALL = """least => [...document.querySelectorAll("button, select, summary, inpu
     .filter(one => one.offsetWidth < least || one.offsetHeight < least)
     .map(one => `${one.outerHTML.slice(0, 100)} ${one.offsetWidth} x ${one.offsetHeight}`)"""
 TARGET = 44  # pixels
+EDGE = 12  # pixels
 
 
 @pytest.fixture
@@ -57,6 +60,30 @@ def test_targets_are_44_pixels_large(phone: Page) -> None:
         phone.get_by_role("button", name=panel, exact=True).tap()
         expect(phone.get_by_role("complementary", name=panel)).to_be_visible()
         assert phone.evaluate(SMALL, TARGET) == []
+
+
+def test_the_bar_shows_that_more_panels_follow(phone: Page) -> None:
+    """What stands at the edge fades, so that a writer swipes; at the end nothing does."""
+    bar = phone.get_by_role("navigation", name="Panels")
+    assert bar.evaluate("one => one.scrollWidth > one.clientWidth")
+    box = bar.bounding_box()
+    assert box
+    edge = {"x": box["x"] + box["width"] - EDGE, "y": box["y"], "width": EDGE, "height": box["height"]}
+    png = base64.b64encode(phone.screenshot(clip=edge)).decode()
+    assert 120 < phone.evaluate(DARKEST, [png, 0, 1]) < 240, "a word that fades"
+    bar.evaluate("one => one.scrollLeft = one.scrollWidth")
+    last = bar.get_by_role("button").last.bounding_box()
+    assert last
+    assert last["x"] + last["width"] <= edge["x"]
+
+
+def test_the_sheet_of_keys_opens_at_its_top(phone: Page) -> None:
+    phone.get_by_role("button", name="Keys").tap()
+    sheet = phone.get_by_role("dialog", name="Keys")
+    expect(sheet.get_by_role("heading", name="Keys")).to_be_in_viewport()
+    expect(sheet.get_by_text("Ctrl+Enter", exact=True)).to_be_in_viewport()
+    sheet.get_by_role("button", name="Close").tap()
+    expect(sheet).to_be_hidden()
 
 
 def test_panels_close_each_other(phone: Page) -> None:

@@ -198,6 +198,12 @@ def test_an_empty_page_has_openings_and_a_story_is_named_by_its_first_words(page
     expect(page.locator(".opening")).to_have_count(0)
 
 
+def test_a_story_that_begins_with_a_heading_is_named_without_its_marks(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page, "## The old fox\n\nOnce")
+    expect(page.get_by_role("heading", level=1)).to_have_text("The old fox")
+
+
 def test_text_is_coloured_by_its_origin(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)

@@ -189,6 +189,7 @@ def test_more_candidates_are_not_as_long_as_the_one_that_is_written_on(page: Pag
     with page.expect_request("**/v1/events") as sent:
         page.locator(".more").click()
     assert sent.value.post_data_json["prompt"] == OPENING
+    expect(page.locator(".card .text").filter(has_text=re.compile(r"\w"))).to_have_count(4)
     page.get_by_role("button", name="Stop all").click()
     over(page, 4)
 
