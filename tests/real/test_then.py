@@ -237,7 +237,7 @@ def test_a_second_answer_is_that_of_a_prompt_with_the_free_one(bigram: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "mamba"])
-def test_models_whose_cells_cannot_be_cut_have_second_answers(kind: str, tmp_path: Path) -> None:
+def test_models_with_windows_or_states_have_second_answers(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, kind)
     request: Request = {"prompt": ONCE, "n": 6, "max_tokens": 30, "stop": ["e"], "sampling": LONG}
