@@ -28,6 +28,7 @@ export const sharing = {
 };
 let timer = null;
 let working = false;
+let next = EVERY_MS; // from the end of the round that runs
 
 /** Exchanges stories for as long as the page is open. */
 export function share() {
@@ -37,14 +38,18 @@ export function share() {
   later(0);
 }
 
+/** Begins a round in so many milliseconds; if one runs, so many behind it, or sooner. */
 export function later(ms) {
+  next = Math.min(next, ms);
+  if (working) return;
   clearTimeout(timer);
   timer = setTimeout(() => round(), ms);
 }
 
 async function round(isNow = false) {
-  if (working) return;
+  if (working) return later(0);
   working = true;
+  next = EVERY_MS;
   try {
     if (isNow || !document.hidden) await exchange();
     if (sharing.on) sharing.error = null;
@@ -54,7 +59,7 @@ async function round(isNow = false) {
   }
   working = false;
   changed("saved");
-  if (sharing.on !== false) later(EVERY_MS);
+  if (sharing.on !== false) later(next);
 }
 
 const isAway = (error) => error instanceof TypeError; // that of fetch

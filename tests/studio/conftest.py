@@ -15,7 +15,7 @@ from tests.studio.tuning import EXACT, TASKS
 from tests.support.processes import installed
 from tests.support.serving import LASTING, Server, serving
 
-PATIENCE_MS = 15_000
+PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
 
