@@ -27,6 +27,7 @@ from benchmarks.sides.asked import Pipe  # noqa: E402
 from benchmarks.sides.table import SIDES, Load  # noqa: E402
 
 CHUNK, FIRST = 512, 4  # tokens; chunks that llama-perplexity computes at once
+LONG = 12 * CHUNK  # characters: more than a chunk, and few enough for an answer in one read
 
 
 class Scorer(Pipe):
@@ -48,8 +49,8 @@ def ours(model: Path, text: Path, chunks: int) -> float:
     with SIDES["pipe"].started(Load(model, 4, 4 * CHUNK)) as pipe:
         engine = Scorer(pipe.running)
         with pipe.running.awake():
-            tokens = engine.tokens(text.read_text()[: 12 * CHUNK * chunks])
-            parts = [tokens[i : i + CHUNK] for i in range(0, CHUNK * chunks, CHUNK)]
+            whole = text.read_text()
+            parts = [engine.tokens(whole[i * LONG : (i + 1) * LONG])[:CHUNK] for i in range(chunks)]
             for part in parts[:FIRST]:
                 engine.score(part)
             began = time.perf_counter()

@@ -104,7 +104,9 @@ class Pipe(Asked):
         return next(message for _, message in messages(self._call("status")) if message["event"] == "result")
 
     def facts(self) -> Figures:
-        return {"engine MB": self.running.memory()[0], "cells": self.status()["cells_used"]}
+        with self.running.awake():
+            cells = self.status()["cells_used"]
+        return {"engine MB": self.running.memory()[0], "cells": cells}
 
     def _generate(self, ask: Ask, pause: float = 0) -> list[tuple[float, bytes]]:
         wanted = {"tokens": ask.prompt, "n": ask.n, "max_tokens": ask.tokens}
