@@ -152,6 +152,7 @@ def test_a_model_with_a_chat_template_is_told_to_rewrite(browser: Browser) -> No
         for text in (BEFORE, MIDDLE.strip(), BEHIND):
             assert text in message["content"]
         assert ("prompt" in body, "rank_by" in body, body["end"]) == (False, False, {"sentences": 1})
+        expect(cards(page).nth(1)).to_be_visible()
         expect(page.locator(".card.running")).to_have_count(0)
         assert all(text.startswith(" ") for text in texts(page))
 
@@ -164,6 +165,7 @@ def test_a_model_with_infill_tokens_gets_both_sides(browser: Browser, tmp_path: 
     ):
         body = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
         assert (body["prompt"], body["suffix"]) == (BEFORE, BEHIND)
+        expect(cards(page).nth(1)).to_be_visible()
         expect(page.locator(".card.running")).to_have_count(0)
         assert cards(page).count() > 1
 
@@ -194,7 +196,7 @@ def test_candidates_before_the_first_word_keep_the_text_after_them(page: Page) -
     with page.expect_request("**/v1/events") as sent:
         editor(page).press("Control+Enter")
     assert sent.value.post_data_json["prompt"] == ""
-    expect(page.locator(".card.running")).to_have_count(0)
+    over(page, 2)
     first = texts(page)[0]
     page.keyboard.press("Alt+1")
     assert value(page, STORY) == first + STORY
