@@ -62,22 +62,37 @@ packed_weights::~packed_weights() {
 
 void packed_weights::keep() {
     if (!file.empty() && files.unchanged()) {
-        writer = std::thread([this] { write(); });
+        worker = std::thread([this] {
+            copy(); // a second for 3 GB; at a low priority it would wait for the first requests
+            lower_priority(this_thread_id());
+            write();
+        });
     }
 }
 
 void packed_weights::finish() {
-    if (writer.joinable()) {
-        writer.join();
+    ended = true;
+    if (worker.joinable()) {
+        worker.join();
+    }
+}
+
+using hook = bool (*)(void *);
+
+static bool goes_on(void * stopped) {
+    return !*(const std::atomic<bool> *) stopped;
+}
+
+void packed_weights::copy() {
+    const auto to_huge_pages = cpu_function<size_t (*)(hook, void *)>("ggml_backend_cpu_packed_weights_copy");
+    if (to_huge_pages) {
+        to_huge_pages(goes_on, &ended);
     }
 }
 
 void packed_weights::write() {
-    lower_priority(this_thread_id());
-    using hook         = bool (*)(void *);
-    const auto store   = cpu_function<bool (*)(hook, void *)>("ggml_backend_cpu_packed_weights_write");
-    const auto goes_on = [](void * stopped) { return !*(const std::atomic<bool> *) stopped; };
-    errno              = 0;
+    const auto store = cpu_function<bool (*)(hook, void *)>("ggml_backend_cpu_packed_weights_write");
+    errno            = 0;
     if (store && store(goes_on, &stopped)) {
         remove_earlier();
     } else if (errno != 0 && !stopped) {

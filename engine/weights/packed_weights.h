@@ -18,18 +18,20 @@ class packed_weights {
     ~packed_weights();
 
     // Once the model is there: a thread writes the file, unless the one that is there has all packed weights. It then
-    // removes the files of what stood at the model's path before.
+    // removes the files of what stood at the model's path before. A mapped file is copied into huge pages.
     void keep();
-    // Waits for that thread.
+    // Waits for that thread, which finishes a file, but no copy.
     void finish();
 
   private:
+    void copy();
     void write();
     void remove_earlier() const;
 
     weight_files      files;
     std::string       folder;
-    std::string       file; // its name in the folder; empty: none is used
-    std::atomic<bool> stopped{false};
-    std::thread       writer;
+    std::string       file;           // its name in the folder; empty: none is used
+    std::atomic<bool> stopped{false}; // the file is not needed any more
+    std::atomic<bool> ended{false};   // the copy is not
+    std::thread       worker;
 };

@@ -19,7 +19,7 @@ SPARE_IDS = 64  # sequence ids beside those of the sequences (engine/cache), eac
 BATCH = 512  # tokens of a step, unless -ub says otherwise
 VOCABULARY = 152_000  # tokens, if the header does not say: a large vocabulary
 UNPACKED = frozenset({"F32", "F16", "BF16"})
-"""Weights of other types are copied for the CPU's products, beside the mapped file."""
+"""Weights of other types are copied for the CPU's products; what was copied is unmapped (patches/0017)."""
 CACHE_TYPES = {
     "f32": 0,
     "f16": 1,
@@ -42,8 +42,8 @@ def needed(settings: Settings, info: ModelInfo, n_ctx: int | None = None, backen
     """
     command = settings.engine_command
     on_cpu = _value(command, *ON_GPU) is None if backend is None else backend == "CPU"
-    copies = 2 if on_cpu and info.quantisation not in UNPACKED else 1
-    one = BASE + copies * _weights(info) + growth(settings, info, n_ctx)
+    twice = _embedding(info) if on_cpu and info.quantisation not in UNPACKED else 0
+    one = BASE + _weights(info) + twice + growth(settings, info, n_ctx)
     return one * (settings.max_engines if settings.engine_mode == "per-request" else 1)
 
 
@@ -58,6 +58,11 @@ def _weights(info: ModelInfo) -> int:
     """The size of the model's files."""
     parts = [path for path in parts_of(info.path) if path.is_file()]
     return sum(path.stat().st_size for path in parts) or info.size_bytes
+
+
+def _embedding(info: ModelInfo) -> int:
+    """Bytes of the tokens' vectors, of 8 bits: read in place, and copied if they are the output's weights, too."""
+    return (info.n_tokens or VOCABULARY) * _fact(info, "embedding_length", 0)
 
 
 def cell_bytes(info: ModelInfo, command: Sequence[str]) -> float:

@@ -17,6 +17,8 @@ from tests.support.lines import LIMIT
 from tests.support.paced import Paced
 from tests.support.places import BINARY
 
+HUGE_PAGE = 2 << 20
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 LONG_AGO = time.time() - 3600  # a file that has just changed may change again within the same tick
 
 
@@ -39,14 +41,28 @@ class Packed:
         assert file.suffix == ".packed"
         return file
 
+    def engine(self) -> Paced:
+        flags = ("-t", "1", "--packed-weights", str(self.folder))
+        return Paced(self.model.with_name("log"), *flags, model=self.model)
+
     def ask(self) -> tuple[list[str], bool]:
         """The texts of an engine that has just started, and whether it has mapped a file of the folder."""
-        log, flags = self.model.with_name("log"), ("-t", "1", "--packed-weights", str(self.folder))
-        with Paced(log, *flags, model=self.model) as engine:
-            maps = Path(f"/proc/{engine.pid}/maps").read_text()
-            answer = engine.generate(prompt="Once upon a time", n=4, max_tokens=12, sampling={"seed": 5})
+        with self.engine() as engine:
+            mapped = bool(mapped_bytes(engine, self.folder))
+            texts = ask(engine)
             engine.finish()  # what is written to disk, too
-            return answer.texts, str(self.folder) in maps
+            return texts, mapped
+
+
+def ask(engine: Paced) -> list[str]:
+    return engine.generate(prompt="Once upon a time", n=4, max_tokens=12, sampling={"seed": 5}).texts
+
+
+def mapped_bytes(engine: Paced, path: Path) -> int:
+    """How much a process has mapped of a file, or of the files of a folder."""
+    lines = Path(f"/proc/{engine.pid}/maps").read_text().splitlines()
+    spans = [line.split()[0].split("-") for line in lines if str(path) in line]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in spans)
 
 
 @pytest.fixture
@@ -61,6 +77,29 @@ def test_the_second_start_maps_what_the_first_has_written(packed: Packed) -> Non
     assert written.st_mode & 0o777 == 0o600
     assert packed.ask() == (first, True)
     assert packed.file.stat() == written or packed.file.stat().st_mtime_ns == written.st_mtime_ns
+
+
+@pytest.mark.skipif(not THP.exists() or "[never]" in THP.read_text(), reason="no huge pages here")
+def test_mapped_weights_are_copied_into_huge_pages_where_they_are(packed: Packed) -> None:
+    wanted, _ = packed.ask()
+    with packed.engine() as engine:
+        deadline = time.monotonic() + LIMIT
+        while mapped_bytes(engine, packed.folder) >= HUGE_PAGE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert ask(engine) == wanted
+        with packed.engine() as second:  # shares the file
+            assert ask(second) == wanted
+            time.sleep(0.5)
+            assert mapped_bytes(second, packed.folder) > HUGE_PAGE
+        packed.file.unlink()
+        assert ask(engine) == wanted
+
+
+def test_weights_that_were_packed_are_not_mapped_as_they_stand_in_the_model(packed: Packed) -> None:
+    with packed.engine() as engine:
+        assert 0 < mapped_bytes(engine, packed.model) < packed.model.stat().st_size / 2
+        assert len(ask(engine)) == 4
 
 
 def test_another_model_at_the_same_path_gets_a_file_of_its_own_and_the_first_one_goes(packed: Packed) -> None:
