@@ -102,8 +102,9 @@ DECODE = (
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
     Row("0.5b", 4096, 1, 48, bare_every=2), Row("0.5b", 4096, 8, 32, bare_every=2),
     Row("0.5b", 8192, 8, 32, bare_every=3),
-    Row("1b", 512, 8, 32, rounds=3), Row("1b", 512, 32, 24, rounds=3),
-    Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
+    *(Row("1b", 512, n, 32, rounds=3) for n in (1, 8, 32, 64)),
+    Row("1.5b", 512, 1, 32, rounds=3), Row("1.5b", 512, 8, 24, rounds=3),
+    *(Row("1.5b", 512, n, 16, rounds=3) for n in (32, 64)),
     Row("gemma-270m", 512, 1, 64), Row("gemma-270m", 512, 8, 48), Row("gemma-270m", 512, 32, 32),
     *(Row("gemma-270m", 512, n, 32, settings=one) for one in SETTINGS if one != "defaults" for n in (8, 32)),
     Row("experts", 512, 1, 64), Row("experts", 512, 8, 48), Row("experts", 512, 32, 32),
@@ -124,7 +125,7 @@ CELLS = (Row("0.5b", 4096, 8, 32), Row("0.5b", 8192, 8, 32, rounds=3), Row("0.5b
 OPENVINO = (  # the architectures and types that it reads
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
     Row("0.5b", 8192, 8, 32, rounds=3),
-    Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
+    Row("1.5b", 512, 1, 32, rounds=3), Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
 )
 OPENVINO_FIRST = (
     Row("0.5b", 512, 1, 16), Row("0.5b", 8192, 1, 16, rounds=2),
