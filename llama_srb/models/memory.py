@@ -61,7 +61,7 @@ def _weights(info: ModelInfo) -> int:
 
 
 def _embedding(info: ModelInfo) -> int:
-    """Bytes of the tokens' vectors, of 8 bits: read in place, and copied if they are the output's weights, too."""
+    """Bytes of the vectors of all tokens, of 8 bits; they are copied if the output uses them, too."""
     return (info.n_tokens or VOCABULARY) * _fact(info, "embedding_length", 0)
 
 
