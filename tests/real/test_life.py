@@ -117,7 +117,10 @@ def test_per_request_mode_keeps_no_process_between_requests() -> None:
     with running("--engine-mode", "per-request") as server:
         assert len(texts_of(server)) == 4
         eventually(lambda: not engines_of(server.process.pid), "an engine stayed")
-        assert texts_of(server) == texts_of(server)  # the same seed in fresh processes
+        texts = texts_of(server)
+        assert texts_of(server) == texts  # the same seed in fresh processes
+    with running() as server:
+        assert texts_of(server) == texts  # and in an engine that stays
 
 
 def test_a_second_client_is_served_while_the_first_streams() -> None:
