@@ -25,7 +25,7 @@ from tests.support.places import ROOT
 from tests.support.processes import one_at_a_time
 
 # The patches of these classes stay: the libraries are compiled with their members and virtual functions.
-# With one sequence in one batch the first changes nothing, and the second none of the weights.
+# With one sequence in one batch the first changes nothing; the second changes no weight.
 KEPT = ("src/llama-memory.h", "src/llama-model-loader.h")
 
 
