@@ -3,8 +3,10 @@
 
 Both compute the log-probabilities of the second half of each 512 tokens of the text: the engine by the
 command `score`, a text of 256 tokens behind a prompt of as many; llama-perplexity, unpatched and with our
-patches, as it always does. Sides alternate, each round in new processes. Seconds are those behind the first
-2,048 tokens, without the load of the model. Prints tokens per second, medians, and ratios of rounds.
+patches, as it always does. Two more sides compute them of all 512, which are twice as many rows of logits:
+`score` behind one token, and a generation with `echo`. Sides alternate, each round in new processes. Seconds
+are those behind the first 2,048 tokens, without the load of the model. Prints tokens per second, medians, and
+ratios of rounds.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT)]
@@ -38,24 +41,37 @@ class Scorer(Pipe):
             list(one["tokens"]) for _, one in messages(self._call("tokenize", text=text)) if "tokens" in one
         )
 
-    def score(self, tokens: list[int]) -> None:
-        prompt, text = tokens[: CHUNK // 2], tokens[CHUNK // 2 :]
-        *_, (_, done) = messages(self._call("score", tokens=prompt, texts=[text], cache=False))
+    def score(self, tokens: list[int], known: int) -> None:
+        """The log-probabilities of the tokens behind the known ones."""
+        self._do("score", tokens=tokens[:known], texts=[tokens[known:]])
+
+    def echo(self, tokens: list[int]) -> None:
+        self._do("generate", tokens=tokens, n=1, max_tokens=0, echo=True, logprobs=0)
+
+    def _do(self, op: str, **fields: Any) -> None:
+        *_, (_, done) = messages(self._call(op, **fields, cache=False))
         if done["event"] != "done":
-            raise RuntimeError(f"a score failed: {done}")
+            raise RuntimeError(f"{op} failed: {done}")
 
 
-def ours(model: Path, text: Path, chunks: int) -> float:
+WAYS: dict[str, Callable[[Scorer, list[int]], None]] = {
+    "score": lambda engine, tokens: engine.score(tokens, CHUNK // 2),
+    "score, every token": lambda engine, tokens: engine.score(tokens, 1),
+    "echo, every token": Scorer.echo,
+}
+
+
+def ours(compute: Callable[[Scorer, list[int]], None], model: Path, text: Path, chunks: int) -> float:
     with SIDES["pipe"].started(Load(model, 4, 4 * CHUNK)) as pipe:
         engine = Scorer(pipe.running)
         with pipe.running.awake():
             whole = text.read_text()
             parts = [engine.tokens(whole[i * LONG : (i + 1) * LONG])[:CHUNK] for i in range(chunks)]
             for part in parts[:FIRST]:
-                engine.score(part)
+                compute(engine, part)
             began = time.perf_counter()
             for part in parts[FIRST:]:
-                engine.score(part)
+                compute(engine, part)
             return CHUNK * (chunks - FIRST) / (time.perf_counter() - began)
 
 
@@ -86,7 +102,8 @@ def main() -> None:
     given = parser.parse_args()
     rates: dict[str, list[float]] = {}
     for _ in range(given.rounds):
-        rates.setdefault("score", []).append(ours(given.model, given.text, given.chunks))
+        for way, compute in WAYS.items():
+            rates.setdefault(way, []).append(ours(compute, given.model, given.text, given.chunks))
         for kind in get_args(peers.Kind):
             rates.setdefault(kind, []).append(theirs(kind, given.model, given.text, given.chunks))
     for side, found in rates.items():
