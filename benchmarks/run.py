@@ -41,7 +41,7 @@ class Row:
     prompt: int
     n: int
     tokens: int
-    rounds: int = 5
+    rounds: int = 3
     bare_every: int = 1
     settings: str = "defaults"
 
@@ -68,7 +68,7 @@ class Crowd:
     tokens: int
     lengths: tuple[int, ...]
     apart: float
-    rounds: int = 5
+    rounds: int = 3
 
     @property
     def name(self) -> str:
@@ -101,13 +101,13 @@ SETTINGS: dict[str, dict[str, float]] = {  # all that matters is said: the sides
 DECODE = (
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
     Row("0.5b", 4096, 1, 48, bare_every=2), Row("0.5b", 4096, 8, 32, bare_every=2),
-    Row("0.5b", 8192, 8, 32, rounds=3, bare_every=2),
-    *(Row("1b", 512, n, 32, rounds=3, bare_every=2) for n in (1, 8, 32, 64)),
-    *(Row("1.5b", 512, n, 32 if n == 1 else 24, rounds=3, bare_every=2) for n in (1, 8)),
-    *(Row("1.5b", 512, n, 16, rounds=3, bare_every=2) for n in (32, 64)),
+    Row("0.5b", 8192, 8, 32, bare_every=2),
+    *(Row("1b", 512, n, 32, bare_every=2) for n in (1, 8, 32, 64)),
+    *(Row("1.5b", 512, n, 32 if n == 1 else 24, bare_every=2) for n in (1, 8)),
+    *(Row("1.5b", 512, n, 16, bare_every=2) for n in (32, 64)),
     Row("gemma-270m", 512, 1, 64), Row("gemma-270m", 512, 8, 48), Row("gemma-270m", 512, 32, 32),
     *(  # the bare loop has no settings
-        Row("gemma-270m", 512, n, 32, bare_every=5, settings=one)
+        Row("gemma-270m", 512, n, 32, bare_every=3, settings=one)
         for one in SETTINGS if one != "defaults" for n in (8, 32)
     ),
     Row("experts", 512, 1, 64), Row("experts", 512, 8, 48), Row("experts", 512, 32, 32),
@@ -118,25 +118,25 @@ DECODE = (
 FIRST = (Row("0.5b", 512, 8, 16), Row("15m", 256, 8, 32), Row("bundled", 256, 8, 32))
 PROMPTS = (
     *(Row(model, 512, n, 8) for model in ("0.5b", "gemma-270m") for n in (1, 8, 32)),
-    Row("1.5b", 512, 1, 8, rounds=3), Row("experts", 512, 1, 8),
+    Row("1.5b", 512, 1, 8), Row("experts", 512, 1, 8),
     *(Row(model, 8192, 1, 8, rounds=1) for model in ("0.5b", "1.5b", "gemma-270m", "experts")),
 )
 IDLE = (Row("0.5b", 512, 8, 48), Row("15m", 256, 32, 128), Row("bundled", 256, 8, 256))
 SPINS = (Row("0.5b", 512, 8, 48), Row("15m", 256, 8, 256), Row("bundled", 256, 8, 256))
-STARTS = (Row("0.5b", 64, 8, 32), Row("experts", 64, 8, 32), Row("8b", 64, 8, 16, rounds=3))
-CELLS = (Row("0.5b", 4096, 8, 32), Row("0.5b", 8192, 8, 32, rounds=3), Row("0.5b", 8192, 1, 32, rounds=3))
+STARTS = (Row("0.5b", 64, 8, 32), Row("experts", 64, 8, 32), Row("8b", 64, 8, 16))
+CELLS = (Row("0.5b", 4096, 8, 32), Row("0.5b", 8192, 8, 32), Row("0.5b", 8192, 1, 32))
 OPENVINO = (  # the architectures and types that it reads
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
-    Row("0.5b", 8192, 8, 32, rounds=3),
-    Row("1.5b", 512, 1, 32, rounds=3), Row("1.5b", 512, 8, 24, rounds=3), Row("1.5b", 512, 32, 16, rounds=3),
+    Row("0.5b", 8192, 8, 32),
+    Row("1.5b", 512, 1, 32), Row("1.5b", 512, 8, 24), Row("1.5b", 512, 32, 16),
 )
 OPENVINO_FIRST = (
     Row("0.5b", 512, 1, 16), Row("0.5b", 8192, 1, 16, rounds=2),
-    Row("1.5b", 512, 1, 16, rounds=3), Row("1.5b", 8192, 1, 16, rounds=1),
+    Row("1.5b", 512, 1, 16), Row("1.5b", 8192, 1, 16, rounds=1),
 )
 CLIENTS = (
-    Crowd("0.5b", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25, rounds=3),
-    Crowd("gemma-270m", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25, rounds=3),
+    Crowd("0.5b", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25),
+    Crowd("gemma-270m", 16, 4, 32, (64, 128, 256, 512, 1024), 0.25),
     Crowd("15m", 16, 4, 128, (64, 128, 256, 512, 1024), 0.05),
     Crowd("bundled", 16, 4, 128, (64, 128, 256, 512), 0.05),
 )
