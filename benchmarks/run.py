@@ -98,22 +98,20 @@ SETTINGS: dict[str, dict[str, float]] = {  # all that matters is said: the sides
 }
 
 # fmt: off
+SMALL = ((1, 256), (8, 256), (32, 128), (64, 64))  # sequences, and tokens of each
 DECODE = (
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
     Row("0.5b", 4096, 1, 48, bare_every=2), Row("0.5b", 4096, 8, 32, bare_every=2),
     Row("0.5b", 8192, 8, 32, bare_every=2),
     *(Row("1b", 512, n, 32, bare_every=2) for n in (1, 8, 32, 64)),
-    *(Row("1.5b", 512, n, 32 if n == 1 else 24, bare_every=2) for n in (1, 8)),
-    *(Row("1.5b", 512, n, 16, bare_every=2) for n in (32, 64)),
+    *(Row("1.5b", 512, n, tokens, bare_every=2) for n, tokens in ((1, 32), (8, 24), (32, 16), (64, 16))),
     Row("gemma-270m", 512, 1, 64), Row("gemma-270m", 512, 8, 48), Row("gemma-270m", 512, 32, 32),
     *(  # the bare loop has no settings
         Row("gemma-270m", 512, n, 32, bare_every=3, settings=one)
         for one in SETTINGS if one != "defaults" for n in (8, 32)
     ),
     Row("experts", 512, 1, 64), Row("experts", 512, 8, 48), Row("experts", 512, 32, 32),
-    Row("15m", 256, 1, 256), Row("15m", 256, 8, 256), Row("15m", 256, 32, 128), Row("15m", 256, 64, 64),
-    Row("bundled", 256, 1, 256), Row("bundled", 256, 8, 256), Row("bundled", 256, 32, 128),
-    Row("bundled", 256, 64, 64),
+    *(Row(it, 256, n, tokens) for it in ("15m", "bundled") for n, tokens in SMALL),
 )
 FIRST = (Row("0.5b", 512, 8, 16), Row("15m", 256, 8, 32), Row("bundled", 256, 8, 32))
 PROMPTS = (
