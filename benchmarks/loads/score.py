@@ -46,6 +46,7 @@ class Scorer(Pipe):
         self._do("score", tokens=tokens[:known], texts=[tokens[known:]])
 
     def echo(self, tokens: list[int]) -> None:
+        """The log-probabilities of all tokens, as a generation with `echo` gives them."""
         self._do("generate", tokens=tokens, n=1, max_tokens=0, echo=True, logprobs=0)
 
     def _do(self, op: str, **fields: Any) -> None:
