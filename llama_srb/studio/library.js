@@ -82,14 +82,14 @@ export async function createStory(name = "Untitled", kind = "story") {
   await adopt(story);
 }
 
-/** Stores a new or imported story and opens it. */
+/** Opens a new or imported story and stores it. It opens at once, so that what is typed next goes into it. */
 export async function adopt(story) {
   commit();
   for (const node of Object.values(story.nodes)) Object.assign(node, withoutReturns(node));
   store.keep(story, Object.values(story.nodes));
+  show(story);
   await store.flush();
   await list();
-  show(story);
 }
 
 /** Puts another device's version in place of the open story as it was at its time `was`; the caret stays.

@@ -34,6 +34,16 @@ STUCK = """() => {
   };
 }"""
 
+SLOW = """() => {
+  const put = IDBObjectStore.prototype.put;
+  IDBObjectStore.prototype.put = function (value) {
+    const end = performance.now() + 1000;
+    const again = () => performance.now() < end && (this.count().onsuccess = again);
+    again(); // the transaction ends after a second
+    return put.call(this, value);
+  };
+}"""
+
 REFUSALS = (
     "throw new DOMException('The disk is full.')",
     "request.onsuccess = () => this.transaction.abort()",
@@ -97,6 +107,19 @@ def test_text_typed_a_moment_before_a_reload_is_kept(page: Page) -> None:
     editor(page).press_sequentially("A wolf")
     page.reload()
     expect(editor(page)).to_have_value("A wolf")
+
+
+def test_text_typed_while_a_new_story_is_stored_is_in_that_story(page: Page) -> None:
+    editor(page).fill("The fox slept.")
+    pause(page)
+    page.evaluate(SLOW)
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New story").click()
+    editor(page).fill("The owl woke.")
+    expect(page.locator(".panel > .list button")).to_have_count(2)  # it is stored
+    expect(editor(page)).to_have_value("The owl woke.")
+    page.locator(".panel > .list button").last.click()
+    expect(editor(page)).to_have_value("The fox slept.")
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=["at once", "later"])

@@ -395,6 +395,7 @@ def test_an_exported_rewrite_still_replaces_its_passage(page: Page, tmp_path: Pa
         page.get_by_role("button", name="Export JSON").click()
     export.value.save_as(tmp_path / "story.json")
     page.locator("input[type=file]").set_input_files(tmp_path / "story.json")
+    expect(page.locator(".panel > .list button")).to_have_count(2)  # the imported one is open
     page.keyboard.press("Escape")
     select(page, len(BEFORE), len(BEFORE))
     editor(page).press("x")
