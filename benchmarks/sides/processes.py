@@ -61,9 +61,8 @@ class Running:
 def running(argv: Sequence[str], environ: Mapping[str, str], stdin: int, stdout: int) -> Iterator[Running]:
     """Runs a process until the end of the block; it may be stopped (SIGSTOP) then."""
     nowhere = subprocess.DEVNULL
-    with subprocess.Popen(
-        argv, env=os.environ | environ, stdin=stdin, stdout=stdout, stderr=nowhere
-    ) as process:
+    env = os.environ | {"PYTHONDONTWRITEBYTECODE": ""} | environ  # a second start finds compiled modules
+    with subprocess.Popen(argv, env=env, stdin=stdin, stdout=stdout, stderr=nowhere) as process:
         it = Running(process)
         try:
             yield it

@@ -7,6 +7,7 @@ on stderr); 130 after ^C; 141 if stdout's reader has left.
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import sys
 from importlib import import_module
@@ -61,7 +62,10 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
+        gc.disable()  # modules live as long as the process: a collection would find nothing
         command: click.Command = import_module(f".{name}", __name__).COMMAND
+        gc.freeze()
+        gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -50,7 +50,7 @@ def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
     def greet(address: str) -> None:
         log.open()
         gc.collect()
-        gc.freeze()  # later collections skip modules and tables, which live as long as the process
+        gc.freeze()  # later collections skip tables, which live as long as the process
         body = shlex.quote('{"prompt": "Once upon a time,"}')
         to = address
         if settings.socket is not None:
