@@ -103,8 +103,8 @@ DECODE = (
     Row("0.5b", 512, 1, 64), Row("0.5b", 512, 8, 48), Row("0.5b", 512, 32, 32), Row("0.5b", 512, 64, 24),
     Row("0.5b", 4096, 1, 48, bare_every=2), Row("0.5b", 4096, 8, 32, bare_every=2),
     Row("0.5b", 8192, 8, 32, bare_every=2),
-    *(Row("1b", 512, n, 32, bare_every=2) for n in (1, 8, 32, 64)),
-    *(Row("1.5b", 512, n, tokens, bare_every=2) for n, tokens in ((1, 32), (8, 24), (32, 16), (64, 16))),
+    *(Row(it, 512, n, tokens, bare_every=2) for it in ("1b", "1.5b")
+      for n, tokens in ((1, 32), (8, 24), (32, 16), (64, 16))),
     Row("gemma-270m", 512, 1, 64), Row("gemma-270m", 512, 8, 48), Row("gemma-270m", 512, 32, 32),
     *(  # the bare loop has no settings
         Row("gemma-270m", 512, n, 32, bare_every=3, settings=one)

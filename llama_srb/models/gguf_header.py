@@ -127,12 +127,15 @@ class _Header:
             return self.skip(count * SCALARS[kind].size)
         if kind != STRING:
             raise ValueError(f"it has an array of the unknown type {kind}")
-        data, at, end = self.data, self.at, len(self.data) - 8
-        for _ in range(count):
+        return self.skip_texts(count)
+
+    def skip_texts(self, count: int) -> None:
+        unpack, data, at, end = U64.unpack_from, self.data, self.at, len(self.data) - 8
+        for _ in range(count):  # a vocabulary has some 100,000
             if at > end:
                 raise _Truncated
-            at += 8 + U64.unpack_from(data, at)[0]
-        return self.skip(at - self.at)
+            at += 8 + unpack(data, at)[0]
+        self.skip(at - self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +215,10 @@ def _special_tokens(header: _Header, metadata: dict[str, Any]) -> dict[str, str]
     named = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in SPECIAL_TOKENS.items()}
     ids = {name: id for name, id in named.items() if isinstance(id, int) and 0 <= id < count}
     texts: dict[int, str] = {}
-    for id in range(max(ids.values(), default=-1) + 1):
-        if id in ids.values():
-            texts[id] = header.text()
-        else:
-            header.skip(header.number(U64))
+    seen = 0
+    for id in sorted(set(ids.values())):
+        header.skip_texts(id - seen)
+        texts[id], seen = header.text(), id + 1
     return {name: texts[id] for name, id in ids.items()}
 
 
