@@ -43,6 +43,13 @@ async function redraw() {
   if (waiting.size) ask();
 }
 
+/** Resolves when all that has changed so far is drawn; the studio's tests wait for it. */
+export const drawn = () =>
+  new Promise((resolve) => {
+    waiting.add(resolve);
+    if (!asked) ask();
+  });
+
 /** Redraws the calling view when one of these changes. */
 export function useChanges(...things) {
   const [, view] = useReducer((count) => count + 1, 0);

@@ -69,13 +69,20 @@ def figures(part: Locator) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
+def drawn(page: Page) -> None:
+    """Returns when the page shows all that has changed: it is drawn some frames after an action."""
+    page.evaluate("import(new URL('studio/ui.js', document.baseURI)).then(({ drawn }) => drawn())")
+
+
 def over(page: Page, n: int) -> None:
+    drawn(page)
     expect(cards(page)).to_have_count(n)
     expect(page.locator(".card.running")).to_have_count(0)
 
 
 def shown(page: Page) -> list[str]:
     """The candidates that are shown, each by its id."""
+    drawn(page)
     ids: list[str] = cards(page).evaluate_all("all => all.map(one => one.dataset.id)")
     return ids
 
@@ -98,6 +105,7 @@ def gone(page: Page, text: str) -> None:
 
 
 def texts(page: Page) -> list[str]:
+    drawn(page)
     return page.locator(".card .text").all_text_contents()
 
 

@@ -52,7 +52,7 @@ def one_at_a_time(name: str) -> Iterator[None]:
 
 def installed(package: str, *names: str) -> str | None:
     """The path of a system program. If it is missing, its package is installed (as root on Debian)."""
-    with one_at_a_time(package):
+    with one_at_a_time("apt-get"):  # the second of two at once would fail
         found = next(filter(None, map(shutil.which, names)), None)
         if found or os.geteuid() != 0 or not shutil.which("apt-get"):
             return found
