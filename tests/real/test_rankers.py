@@ -7,8 +7,10 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -290,6 +292,21 @@ def test_what_judged_prompts_have_in_common_is_computed_once(several: Server) ->
     assert len(answer["choices"]) == 16
     words = len(long.split())  # a token each, at least
     assert step_tokens(several) - before < 8 * words  # not 16 times
+
+
+def test_an_abort_while_a_model_judges_loses_no_text(several: Server) -> None:
+    judge = {**JUDGE, "prompt": "{text}" + " Once there was a cat who liked to play." * 80}  # each is computed
+    body = {"n": 64, "max_tokens": 4, "model": "tale", "rank_by": {"judge": judge}}
+    before, give_up = step_tokens(several), time.monotonic() + TIMEOUT
+    with ThreadPoolExecutor() as thread:
+        answer = thread.submit(whole, several, **body)
+        while step_tokens(several) - before < 2000:  # more than are generated
+            assert time.monotonic() < give_up
+        assert several.json("POST", "/v1/abort")[1]["aborted"] > 0
+        choices = answer.result()["choices"]
+    means = [choice["scores"]["mean_logprob"] for choice in choices]
+    assert len(means) == 64
+    assert means == sorted(means, reverse=True)
 
 
 def step_tokens(server: Server) -> int:

@@ -216,6 +216,21 @@ def test_the_surest_praise_comes_first_then_the_likelier_text() -> None:
     assert found.ranking == (2, 3, 0, 1)
 
 
+@pytest.mark.parametrize("fields", [{}, {"n": 1, "best_of": 4}], ids=str)
+def test_an_abort_while_a_model_ranks_keeps_the_texts_the_likeliest_first(fields: dict[str, Any]) -> None:
+    async def aborted(texts: Sequence[str]) -> list[float]:
+        raise CommandRefused(Error("cancelled", "POST /v1/abort of the same client has ended it"))
+
+    *events, last = taken(
+        run("aa", "b", "cccc", "dd", means=[-2, -1, -3, -4]),
+        Helpers(judge=aborted),
+        **{"n": 4, **fields, "rank_by": JUDGE},
+    )
+    assert isinstance(last, Done)
+    texts = {event.index: event.text for event in events if isinstance(event, Stream)}
+    assert [texts[i] for i in last.ranking or ()] == ["b", "aa", "cccc", "dd"][: len(texts)]
+
+
 def test_a_question_has_the_text_in_each_place() -> None:
     by = RankBy("judge", prompt="{text}? {text}!", answers=("a", "b"))
     assert by.question("{text}") == "{text}? {text}!"

@@ -25,7 +25,7 @@ from llama_srb.engine.events import (
 )
 from llama_srb.engine.exchange import CommandRefused, EngineError
 from llama_srb.engine.ranking.candidates import Candidate
-from llama_srb.engine.ranking.orders import NO_HELPERS, Helpers, order
+from llama_srb.engine.ranking.orders import NO_HELPERS, Helpers, Order, order
 from llama_srb.engine.ranking.similarity import Slices
 from llama_srb.engine.ranking.stats import Measured
 from llama_srb.engine.ranking.votes import Decision, VoteTooSlow
@@ -134,7 +134,7 @@ class _AllRanked:
 
     async def _ordered(self, done: Done) -> Event:
         try:
-            found = await order(self._candidates, self._by, self._helpers)
+            found = await _order(self._candidates, self._by, self._helpers)
         except FAILURES as failure:
             return _failed(done, failure)
         return replace(done, ranking=tuple(found.indices), votes=found.votes)
@@ -189,7 +189,7 @@ class _BestOf:
 
     async def _best(self, done: Done) -> list[Event]:
         try:
-            found = await order(self._candidates, self._by, self._helpers)
+            found = await _order(self._candidates, self._by, self._helpers)
         except FAILURES as failure:
             return [_failed(done, failure)]
         best = found.indices[: self._n]
@@ -202,6 +202,16 @@ class _BestOf:
             duplicate_of = None if stop.duplicate_of is None else choice_of.get(stop.duplicate_of)
             made.append(replace(stop, index=index, duplicate_of=duplicate_of))
         return [*made, replace(done, count=self._n, ranking=tuple(range(self._n)), votes=found.votes)]
+
+
+async def _order(candidates: list[Candidate], by: RankBy, helpers: Helpers) -> Order:
+    """If an abort ends the work of a helper, the texts are kept: the likeliest comes first."""
+    try:
+        return await order(candidates, by, helpers)
+    except CommandRefused as refused:
+        if refused.error.code != "cancelled":
+            raise
+    return await order(candidates, LIKELIEST)
 
 
 def _failed(done: Done, failure: Exception) -> Error:
