@@ -141,7 +141,8 @@ export async function discard() {
   const { story } = session;
   await finished(leaveAll); // or what still streams would change it again
   commit();
-  await mark({ ...story, trashed: Date.now() });
+  story.trashed = Date.now(); // what is typed until another story is open goes into the trash, too
+  await mark(story);
   if (session.story === story)
     await (session.stories.length ? openStory(session.stories[0].id) : createStory());
   say(`“${story.name}” is in the trash`);

@@ -295,7 +295,7 @@ def test_what_judged_prompts_have_in_common_is_computed_once(several: Server) ->
 
 
 def test_an_abort_while_a_model_judges_loses_no_text(several: Server) -> None:
-    judge = {**JUDGE, "prompt": "{text}" + " Once there was a cat who liked to play." * 80}  # each is computed
+    judge = {**JUDGE, "prompt": "{text}" + " Once there was a cat who liked to play." * 80}
     body = {"n": 64, "max_tokens": 4, "model": "tale", "rank_by": {"judge": judge}}
     before, give_up = step_tokens(several), time.monotonic() + TIMEOUT
     with ThreadPoolExecutor() as thread:

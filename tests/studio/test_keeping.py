@@ -183,6 +183,21 @@ def test_a_deleted_story_is_in_the_trash_until_the_writer_removes_it(page: Page)
     expect(page.get_by_text("Trash (1)")).to_have_count(0)
 
 
+def test_text_typed_while_a_story_goes_into_the_trash_goes_with_it(page: Page) -> None:
+    editor(page).fill("The fox slept.")
+    pause(page)
+    page.evaluate(SLOW)
+    delete_story(page)
+    editor(page).fill("The fox woke.")
+    expect(editor(page)).to_have_value("")
+    saved(page)
+    page.reload()
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_text("Trash (1)").click()
+    page.get_by_role("button", name="Restore").click()
+    expect(editor(page)).to_have_value("The fox woke.")
+
+
 def saved(page: Page) -> None:
     expect(page.locator(".saved")).to_have_attribute("title", "Saved in this browser")
 
