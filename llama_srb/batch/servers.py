@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ class Server:
             async with self._http.post(self.url + path, data=data) as response:
                 return await _answer_of(response)
         except aiohttp.ClientConnectorError as error:
-            raise Unreachable(str(error)) from None
+            raise Unreachable(_reason(error)) from None
         except aiohttp.ConnectionTimeoutError:
             raise Unreachable(f"no connection in {CONNECT_SECONDS:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -124,7 +125,7 @@ class Server:
                     return None
                 return f"/health answers {response.status}"
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return str(error) or type(error).__name__
+            return _reason(error)
 
     async def _learn_window(self) -> None:
         if self._knows_window:
@@ -158,3 +159,13 @@ def _lasting_socket(address: tuple[Any, ...]) -> socket.socket:
         if (option := getattr(socket, name, None)) is not None:  # macOS has not all of them
             made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made
+
+
+def _reason(error: Exception) -> str:
+    """Why no connection was made, without the address, which the messages have already."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        number = cause.errno or 0  # a fault of the name service has a negative one
+        said = os.strerror(number) if number > 0 else cause.strerror or str(cause)
+        return f"cannot connect: {said}; is llama-srb serve running there?"
+    return str(error) or type(error).__name__

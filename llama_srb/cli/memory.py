@@ -25,11 +25,11 @@ from llama_srb.memory import tables
 from llama_srb.memory.documents import SUFFIXES, type_of
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.memory import Memory
-from llama_srb.memory.records import MAX_LISTED, OPERATOR, MemorySettings, MemoryUnusable, Progress, no_such
+from llama_srb.memory.records import MAX_LISTED, OPERATOR, MemorySettings, MemoryUnusable, Progress
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, shown
 
 from . import Failed, Refused, fetching, say
 
@@ -137,7 +137,8 @@ def _with_memory(
     try:
         wanted = next((one for one in memories if one.name == name), None)
         if wanted is None:
-            raise no_such("memory", name, [one.name for one in memories])
+            known = ", ".join(one.name for one in memories) or "none"
+            raise Refused(f"there is no memory {shown(name)}; the configuration (--config FILE) has {known}")
         if sees_all:
             wanted = MemorySettings(name, wanted.embedding_model, wanted.store, wanted.chunking, shared=True)
         asyncio.run(_run(settings, wanted, work, computes, rebuilding))

@@ -136,7 +136,7 @@ def refuse_engine_options(options: Mapping[str, object]) -> None:
 def _setting(row: config.Option, heading: str) -> Option:
     if isinstance(row.default, bool):
         both = [f"{row.flag}/--no-{row.flag[2:]}", row.name]
-        return Option(both, heading, default=None, help=row.meaning)
+        return Option(both, heading, default=None, help=row.meaning + _if_on(row.default))
     shown = _shown_default(row.default)
     return Option(
         [row.flag, row.name],
@@ -146,6 +146,11 @@ def _setting(row: config.Option, heading: str) -> Option:
         shell_complete=_completer(row),
         help=row.meaning + (f"  [default: {shown}]" if shown else ""),
     )
+
+
+def _if_on(default: object) -> str:
+    """The default of a switch, if it is on; that the others are off needs no words."""
+    return "  [default: on]" if default else ""
 
 
 def _completer(row: config.Option) -> Completer | None:
@@ -178,7 +183,7 @@ def _field(row: Row) -> Option:
     flag, heading, meaning = _flag(row.name), GROUPS[row.group], _meaning(row)
     if row.type == "bool":
         flags = [f"{one}/--no-{one[2:]}" for one in (*SHORT.get(row.name, ()), flag)]
-        return Option([*flags, row.name], heading, default=None, help=meaning)
+        return Option([*flags, row.name], heading, default=None, help=meaning + _if_on(row.default))
     return Option(
         [*NAMES.get(row.name, [flag]), row.name],
         heading,

@@ -218,8 +218,8 @@ class CompletionRequest(_Row):
         "with special: true may have control tokens. With continue: text after that sequence, or none.")
     story: Annotated[Story | None, BeforeValidator(read_story)] = _row(None, "request",
         meaning="The prompt is a story of any length, of which the newest text is read, behind what stands "
-        "here: {memory, lore: [{text, keys, also, always, order, search, budget, name}, …], summary, note: "
-        "{text, depth}, budget, search, separator}. With continue only memory counts.")
+        "here: {memory, lore: [{text, keys, also, always, order, search, budget, name, meaning}, …], "
+        "summary, note: {text, depth}, budget, search, separator}. With continue only memory counts.")
     continue_: Annotated[SequenceName | None, BeforeValidator(continued)] = _row(
         None, "request", alias="continue",
         meaning="Continue a sequence of an earlier request from its tokens: {id, index, at, exact}; at: "
@@ -541,6 +541,7 @@ _TYPES: dict[object, str] = {
     bool: "bool",
     str: "text",
     int | None: "int",
+    float | None: "float",
     str | None: "text",
     LogprobsMode: "raw, processed or both",
     TokenIds: "token ids",
@@ -564,6 +565,8 @@ _TYPES |= {
     LogitBias: "biases",
     PromptValue: "text or tokens",
     SequenceName | None: "sequence",
+    tuple[Override, ...]: "list of objects",
+    Sampling: "",  # its own rows stand for it
 }
 
 
@@ -579,7 +582,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
     assert isinstance(values, dict)
     return Row(
         name=name,
-        type=_TYPES.get(info.annotation, "object"),
+        type=_TYPES[info.annotation],
         default=None if name == "prompt" else info.default,
         low=_bound(info, Ge),
         high=_bound(info, Le),

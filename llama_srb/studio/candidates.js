@@ -80,19 +80,24 @@ export function Candidates() {
       ${
         !shown.length &&
         !ends &&
-        html`<p class="hint">Suggestions for what comes next appear here.
-        Choose one with a click or its number, and it is added to the text.</p>
-        <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
-        <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or${" "}
-        <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
-        <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
-        <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text
-        up to it.</p>
-        <${Openings} />`
+        (isChat() ? ABOUT_ANSWERS : html`${ABOUT_SUGGESTIONS}<${Openings} />`)
       }
     </div>
   </section>`;
 }
+
+const ABOUT_SUGGESTIONS = html`<p class="hint">Suggestions for what comes next appear here.
+    Choose one with a click or its number, and it is added to the text.</p>
+  <p class="hint keys">While you write: <kbd>Ctrl</kbd> <kbd>Enter</kbd> asks, <kbd>Alt</kbd> with${" "}
+    <kbd>1</kbd> to <kbd>9</kbd> chooses, <kbd>Ctrl</kbd> <kbd>Z</kbd> undoes, <kbd>Tab</kbd>, or${" "}
+    <kbd>↓</kbd> at the end of the text, goes to the candidates.</p>
+  <p class="hint keys">There <kbd>1</kbd> to <kbd>9</kbd> choose, the arrows move, and${" "}
+    <kbd>Esc</kbd> returns to the text. <kbd>Shift</kbd> with a click on a word chooses the text
+    up to it.</p>`;
+const ABOUT_ANSWERS = html`<p class="hint">Answers to your message appear here.
+    Choose one with a click or its number, and the chat goes on behind it.</p>
+  <p class="hint keys">While you write: <kbd>Enter</kbd> sends, <kbd>Shift</kbd> <kbd>Enter</kbd> begins
+    a line, <kbd>Alt</kbd> with <kbd>1</kbd> to <kbd>9</kbd> chooses.</p>`;
 
 const counted = (n) => (n ? `${n} candidate${n > 1 ? "s" : ""}` : "Candidates");
 

@@ -20,7 +20,7 @@ const KEYS = [
     "on a candidate",
     "stop, longer, again, part, edit, copy, pin, keep, diff",
   ],
-  ["Ctrl+Z, Ctrl+Shift+Z", "everywhere", "undo and redo, of typing and of choices"],
+  ["Ctrl+Z, Ctrl+Shift+Z", "everywhere but in other fields", "undo and redo, of typing and of choices"],
   ["Esc", "everywhere", "stop all; if nothing runs, close the panel and go back to the text"],
   ["?", "outside of fields", "this sheet"],
 ];

@@ -44,7 +44,7 @@ def test_a_server_of_its_own_answers_all_lines_and_is_gone(bench: Bench) -> None
     assert not (bench.folder / "out.jsonl.errors.jsonl").exists()
     bench.assert_no_orphan()
     again = bench.run("batch", "in.jsonl", "out.jsonl")
-    assert (again.returncode, again.stderr) == (0, "llama-srb: all 1101 lines are answered: out.jsonl\n")
+    assert (again.returncode, again.stderr) == (0, "llama-srb: all 1101 lines are done: out.jsonl\n")
     assert len(bench.engines()) == 1, "nothing was started again"
 
 

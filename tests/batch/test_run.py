@@ -297,7 +297,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path, serv
     batch = Batch(tmp_path, prompts(3))
     task = asyncio.create_task(batch.run(server))
     await until(lambda: batch.told)
-    assert "Cannot connect to host" in batch.told[0]
+    assert "cannot connect: Connection refused; is llama-srb serve running there?" in batch.told[0]
     await server.start()
     await task
     assert batch.is_complete()
@@ -306,7 +306,7 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path, serv
 async def test_a_batch_stops_when_no_server_is_well_for_long(tmp_path: Path, server: Scripted) -> None:
     server.health = 503
     batch = Batch(tmp_path, prompts(3))
-    with pytest.raises(BatchStopped, match=r"no server has .*: /health answers 503; http://127.0.0.1:1: Can"):
+    with pytest.raises(BatchStopped, match=r"no server has .*: /health answers 503; http://127.0.0.1:1: can"):
         await batch.run(server, "http://127.0.0.1:1", patience=0.02)
     assert (batch.answered, batch.failed, server.asked) == ({}, {}, [])
 

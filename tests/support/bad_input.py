@@ -370,7 +370,7 @@ DIVERSITY = [
     field("rank_by medoid by sound", 'rank_by.medoid.by is "sound"; it must be one of overlap, embeddings',
           param="rank_by.medoid.by", rank_by={"medoid": {"by": "sound"}}),
     field("rank_by medoid with a regex", 'rank_by.medoid has no field "regex", only by, model', rank_by={"medoid": {"regex": "a"}}),
-    field("rank_by logprob by embeddings", 'rank_by.logprob has no field "by", and no others', rank_by={"logprob": {"by": "embeddings"}}),
+    field("rank_by logprob by embeddings", 'rank_by.logprob takes no fields, but "by" is given', rank_by={"logprob": {"by": "embeddings"}}),
     field("rank_by overlap with a model", "rank_by.medoid.model is given, but by is overlap; only embeddings need a model",
           param="rank_by.medoid.model", rank_by={"medoid": {"model": "a"}}),
     field("rank_by embeddings without a model",

@@ -71,7 +71,7 @@ def _batch(
             if scan.order:
                 run(until_a_signal(lambda: _run(asked, lines, scan, out, counts)))
             else:
-                say(f"all {counts.total} lines are answered: {out.path}")
+                say(f"all {counts.total} lines are done: {out.path}")
             out.sync()
             formats.finish(output)
     except (FileError, OutputError) as error:

@@ -131,7 +131,7 @@ OF_TYPE: dict[str, Schema] = {
     "biases": BIASES,
     "adapters": ADAPTERS,
     "text or tokens": PROMPT,
-    "object": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
+    "list of objects": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
     "sequence": {"$ref": "#/components/schemas/SequenceName"},
 }
 
