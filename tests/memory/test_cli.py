@@ -95,7 +95,7 @@ def test_a_copy_of_the_model_is_the_same_model(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("put", "tails", "cat.md"), 'there is no memory "tails"; the configuration (--config FILE) has tales'),
+        (("put", "tails", "cat.md"), 'no memory "tails"; the configuration (--config FILE) has tales'),
         (("put", "tales", "none.md"), "cannot read none.md: No such file or directory"),
         (("put", "tales", "srb.toml"), "srb.toml: the name must end with .txt, .md, "),
         (("put", "tales", "cat.md", "--metadata", "{"), "--metadata is not JSON: "),
