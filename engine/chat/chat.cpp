@@ -152,8 +152,19 @@ std::string text_of(const common_chat_params & made) {
     return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// The template converts schemas, too: an error in one is not the messages' fault.
+[[noreturn]] void refuse(const std::string & message, const std::string & schema_field) {
+    const size_t schema = message.find("JSON schema");
+    if (schema != std::string::npos) {
+        invalid(schema_field, schema_field + ": " + message.substr(schema));
+    }
+    invalid("messages", "the chat template refuses the messages: " + message);
+}
+
 // Runs work with a template in a subprocess with limits. fault: the beginning of the error where a limit is exceeded.
-std::string run_template(const std::function<std::string()> & work, const std::string & fault) {
+// schema_field: where a schema comes from.
+std::string run_template(const std::function<std::string()> & work, const std::string & fault,
+                         const std::string & schema_field) {
     const auto caught = [&]() -> std::string {
         try {
             return work();
@@ -173,7 +184,7 @@ std::string run_template(const std::function<std::string()> & work, const std::s
     if (made[0] == '\0') {
         std::string message = made.substr(1, n_max_message);
         std::replace(message.begin(), message.end(), '\n', ' ');
-        invalid("messages", "the chat template refuses the messages: " + take_utf8(message));
+        refuse(take_utf8(message), schema_field);
     }
     return made;
 }
@@ -187,7 +198,8 @@ json apply_template(const common_chat_templates * templates, common_chat_templat
                                         : common_chat_tools_parse_oaicompat(common_json::parse(tools));
         return text_of(common_chat_templates_apply(templates, inputs));
     };
-    return json::parse(run_template(work, "messages and tools are too large: their conversion to a prompt"));
+    return json::parse(run_template(work, "messages and tools are too large: their conversion to a prompt",
+                                    inputs.json_schema.empty() ? "tools" : "json_schema"));
 }
 
 grammar_start read_start(const json & made) {
@@ -259,8 +271,9 @@ void chat_templates::load() {
                 const auto made = common_chat_templates_init(model, params.chat_template);
                 return params.use_jinja && may_think(made.get()) ? "thinks" : "sound";
             };
-            const std::string found = run_template(test, "the chat template cannot be used: a test of it");
-            thinks                  = params.enable_reasoning != 0 && found == "thinks";
+            const std::string found =
+                run_template(test, "the chat template cannot be used: a test of it", "json_schema");
+            thinks = params.enable_reasoning != 0 && found == "thinks";
         }
     } catch (const command_error & e) {
         fault = e.what();

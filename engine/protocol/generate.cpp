@@ -17,7 +17,8 @@
 using json   = nlohmann::json;
 using params = common_params_sampling;
 
-static const size_t n_max_lists = 128 << 10; // bytes of all stop strings, banned phrases and breakers
+static const size_t n_max_lists    = 128 << 10; // bytes of all stop strings, banned phrases and breakers
+static const size_t n_max_breakers = 128;       // of DRY, in all lists; each is looked for in all tokens
 
 // Tokens that contain a phrase are banned beforehand; the scheduler rewinds when several tokens complete one. The
 // vocabulary is searched once for each list of phrases.
@@ -27,8 +28,9 @@ using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token
 struct common_settings {
     const private_texts &              hidden; // banned in all sequences
     const std::optional<then_fields> & then;
-    size_t                             n_bytes = 0; // of all lists of this request so far
-    banned_tokens                      known   = {};
+    size_t                             n_bytes    = 0; // of all lists of this request so far
+    size_t                             n_breakers = 0; // as many
+    banned_tokens                      known      = {};
 };
 
 static bool can_rewind(const command_facts & facts) {
@@ -83,6 +85,21 @@ static size_t n_bytes_of(const std::vector<std::string> & words) {
                            [](size_t n, const std::string & word) { return n + word.size(); });
 }
 
+// Looks for the breakers of DRY in the vocabulary, if it is on.
+static void find_breakers(sequence_settings & settings, bool is_own, const command_facts & facts,
+                          common_settings & common) {
+    const std::vector<std::string> & texts = settings.sampling.dry_sequence_breakers;
+    common.n_breakers += is_own ? texts.size() : 0;
+    if (common.n_breakers > n_max_breakers) {
+        invalid("dry_sequence_breakers", "dry_sequence_breakers has " + std::to_string(common.n_breakers) +
+                                             " texts in all; a request may have " +
+                                             std::to_string(n_max_breakers));
+    }
+    if (settings.sampling.dry_multiplier != 0.0f && (is_own || !settings.breakers)) {
+        settings.breakers = find_dry_breakers(facts.vocab, texts);
+    }
+}
+
 // Completes settings whose fields have been read. lists: those to process, since they are not the request's.
 static std::shared_ptr<const sequence_settings> finish(sequence_settings && settings, const own_lists & lists,
                                                        const command_facts & facts,
@@ -99,6 +116,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
                             std::to_string(n_bytes) + " bytes in all; a request may have " +
                             std::to_string(n_max_lists));
     }
+    find_breakers(settings, lists.breakers, facts, common);
     if (lists.banned || lists.biases) {
         make_biases(settings, facts, common);
     }
@@ -172,6 +190,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     as_read.ends.finder      = request.common.settings->ends.finder;
     as_read.banned_finder    = request.common.settings->banned_finder;
     as_read.biases           = request.common.settings->biases;
+    as_read.breakers         = request.common.settings->breakers;
     request.sequences.assign((size_t) n, request.common);
     for (size_t i = 0; i < request.sequences.size(); i++) {
         sequence_plan & own = request.sequences[i];

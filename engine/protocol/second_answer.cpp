@@ -11,7 +11,8 @@ const field_row & then_field() {
                                    {{"text", any_string(), true},
                                     {"max_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
                                     {"stop", short_strings()},
-                                    {"return_free", true_or_false()}}};
+                                    {"return_free", true_or_false()},
+                                    {"special", true_or_false()}}};
         const auto & structures = structure_fields();
         table.rows.insert(table.rows.end(), structures.begin(), structures.end());
         return field_row{"then", object_with(table)};
@@ -45,7 +46,8 @@ std::optional<then_fields> then_fields::read(const json & body, const command_fa
     refuse_with(body, "return_entropies", "the tokens of then.text are not drawn");
     const json & fields = body["then"];
     then_fields  then;
-    then.text        = tokenize_behind({{fields["text"].get<std::string>(), true}}, facts.vocab);
+    then.text =
+        tokenize_behind({{fields["text"].get<std::string>(), fields.value("special", true)}}, facts.vocab);
     then.structure   = read_structure(fields, facts);
     then.stop        = fields.value("stop", then.stop);
     then.n_predict   = fields.value("max_tokens", then.n_predict);

@@ -73,8 +73,9 @@ static params settings_of_chain(params sampling, uint32_t seed, const coupling &
     return sampling;
 }
 
-// The chain without breakers of DRY, whose sampler is then exchanged for a copy that has them.
-static common_sampler_ptr make_chain(const llama_model * model, const params & settings) {
+// The chain without breakers of DRY, whose sampler is then exchanged for one that shares those that were found.
+static common_sampler_ptr make_chain(const llama_model * model, const params & settings,
+                                     const llama_sampler * breakers) {
     params plain = settings;
     plain.dry_sequence_breakers.clear();
     common_sampler_ptr made(common_sampler_init(model, plain));
@@ -82,17 +83,17 @@ static common_sampler_ptr make_chain(const llama_model * model, const params & s
     for (int32_t i = llama_sampler_chain_n(all); i > 0; i--) {
         llama_sampler_ptr sampler(llama_sampler_chain_remove(all, 0));
         if (llama_sampler_name(sampler.get()) == std::string_view("dry")) {
-            sampler = copy_of_dry(llama_model_get_vocab(model), settings);
+            sampler = make_dry(settings, breakers);
         }
         llama_sampler_chain_add(all, sampler.release());
     }
     return made;
 }
 
-sampler_chain::sampler_chain(const llama_model * model, const params & sampling, uint32_t seed,
-                             const coupling & with)
+sampler_chain::sampler_chain(const llama_model * model, const params & sampling,
+                             const llama_sampler * breakers, uint32_t seed, const coupling & with)
     : traits(sampling), settings(settings_of_chain(sampling, seed, with)),
-      chain(make_chain(model, settings)) {
+      chain(make_chain(model, settings, breakers)) {
     llama_sampler * all = common_sampler_get(chain.get());
     for (int32_t i = 0; i < llama_sampler_chain_n(all); i++) {
         llama_sampler * sampler = llama_sampler_chain_get(all, i);

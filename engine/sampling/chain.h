@@ -33,9 +33,9 @@ struct coupled_draws {
 
 class sampler_chain {
   public:
-    // Throws what common_sampler_init throws.
-    sampler_chain(const llama_model * model, const common_params_sampling & sampling, uint32_t seed,
-                  const coupling & with);
+    // breakers: of DRY, if it is on. Throws what common_sampler_init throws.
+    sampler_chain(const llama_model * model, const common_params_sampling & sampling,
+                  const llama_sampler * breakers, uint32_t seed, const coupling & with);
 
     void accept(llama_token token, bool is_generated) {
         common_sampler_accept(chain.get(), token, is_generated);

@@ -1,58 +1,56 @@
 #include "sampling/dry.h"
 
+#include <algorithm>
 #include <list>
 #include <mutex>
-#include <string>
-#include <tuple>
-#include <vector>
 
 namespace {
 
-// All that the sampler is made of.
-using settings_of_dry =
-    std::tuple<const llama_vocab *, float, float, int32_t, int32_t, std::vector<std::string>>;
-
-struct known_dry {
-    settings_of_dry   settings;
-    llama_sampler_ptr sampler; // without any accepted token
+struct known_list {
+    const llama_vocab *      vocab;
+    std::vector<std::string> texts;
+    dry_breakers             found;
 };
 
-const size_t         n_known_max = 4; // with breakers like a space each takes some MB
-std::mutex           mutex;
-std::list<known_dry> known; // most recently used first
+const size_t          n_known_max = 4; // with breakers like a space each takes some MB
+std::mutex            mutex;
+std::list<known_list> known; // most recently used first
 
 } // namespace
 
-static llama_sampler_ptr make_dry(const llama_vocab * vocab, const common_params_sampling & sampling) {
-    std::vector<const char *> breakers;
-    for (const std::string & text : sampling.dry_sequence_breakers) {
-        breakers.push_back(text.c_str());
+static dry_breakers find_known(const llama_vocab * vocab, const std::vector<std::string> & texts) {
+    const std::lock_guard lock(mutex);
+    const auto            found = std::find_if(known.begin(), known.end(), [&](const known_list & one) {
+        return one.vocab == vocab && one.texts == texts;
+    });
+    if (found == known.end()) {
+        return nullptr;
     }
-    return llama_sampler_ptr(llama_sampler_init_dry(vocab, sampling.dry_multiplier, sampling.dry_base,
-                                                    sampling.dry_allowed_length, sampling.dry_penalty_last_n,
-                                                    breakers.data(), breakers.size()));
+    known.splice(known.begin(), known, found);
+    return found->found;
 }
 
-llama_sampler_ptr copy_of_dry(const llama_vocab * vocab, const common_params_sampling & sampling) {
-    const settings_of_dry settings{vocab,
-                                   sampling.dry_multiplier,
-                                   sampling.dry_base,
-                                   sampling.dry_allowed_length,
-                                   sampling.dry_penalty_last_n,
-                                   sampling.dry_sequence_breakers};
-
+dry_breakers find_dry_breakers(const llama_vocab * vocab, const std::vector<std::string> & texts) {
+    if (dry_breakers found = find_known(vocab, texts)) {
+        return found;
+    }
+    std::vector<const char *> given;
+    for (const std::string & text : texts) {
+        given.push_back(text.c_str());
+    }
+    // any strength at which it is on; others do not wait for it
+    const dry_breakers    made(llama_sampler_init_dry(vocab, 1.0f, 2.0f, 1, 1, given.data(), given.size()),
+                               llama_sampler_deleter());
     const std::lock_guard lock(mutex);
-    auto                  found = known.begin();
-    while (found != known.end() && found->settings != settings) {
-        found++;
+    known.push_front({vocab, texts, made});
+    if (known.size() > n_known_max) {
+        known.pop_back();
     }
-    if (found == known.end()) {
-        known.push_front({settings, make_dry(vocab, sampling)});
-        if (known.size() > n_known_max) {
-            known.pop_back();
-        }
-    } else {
-        known.splice(known.begin(), known, found);
-    }
-    return llama_sampler_ptr(llama_sampler_clone(known.front().sampler.get()));
+    return made;
+}
+
+llama_sampler_ptr make_dry(const common_params_sampling & sampling, const llama_sampler * breakers) {
+    return llama_sampler_ptr(llama_sampler_init_dry_like(breakers, sampling.dry_multiplier, sampling.dry_base,
+                                                         sampling.dry_allowed_length,
+                                                         sampling.dry_penalty_last_n));
 }

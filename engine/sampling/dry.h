@@ -1,8 +1,18 @@
-// DRY samplers. llama.cpp looks for each sequence breaker in every token of the vocabulary, 40 ms for the four usual ones
-// with 262,144 tokens. So that is done once for the last few settings, and each sequence has a copy.
+// Sequence breakers of DRY. llama.cpp looks for each of them in every token of the vocabulary, which takes 30 ms and more. So
+// that is done where a command is read, once for the last few lists, and samplers share what was found.
 #pragma once
 
 #include <sampling.h> // llama.cpp's common/sampling.h
 
-// As llama_sampler_init_dry makes it from these settings. Threads may call it at the same time.
-llama_sampler_ptr copy_of_dry(const llama_vocab * vocab, const common_params_sampling & sampling);
+#include <memory>
+#include <string>
+#include <vector>
+
+// A DRY sampler that is made for its breakers alone.
+using dry_breakers = std::shared_ptr<const llama_sampler>;
+
+// Threads may call it at the same time.
+dry_breakers find_dry_breakers(const llama_vocab * vocab, const std::vector<std::string> & texts);
+
+// As llama_sampler_init_dry makes it from these settings, with the breakers in place of their texts.
+llama_sampler_ptr make_dry(const common_params_sampling & sampling, const llama_sampler * breakers);

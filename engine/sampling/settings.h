@@ -4,6 +4,7 @@
 #include "grammar/grammar.h"
 #include "grammar/trigger.h"
 #include "sampling/diversity.h"
+#include "sampling/dry.h"
 #include "sampling/token_biases.h"
 #include "text/passages.h"
 #include "util/fields.h"
@@ -47,8 +48,9 @@ struct sequence_settings {
     std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
     std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase
 
-    std::shared_ptr<const allowed_tokens> allowed; // no other token is drawn; nullptr: any may be
-    bool shows_special = false;                    // the names of control tokens are part of the text
+    dry_breakers                          breakers; // of DRY; nullptr: it is off
+    std::shared_ptr<const allowed_tokens> allowed;  // no other token is drawn; nullptr: any may be
+    bool shows_special = false;                     // the names of control tokens are part of the text
 
     std::shared_ptr<const second_answer> second; // behind this answer; nullptr: none
 };

@@ -43,7 +43,7 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
                              const std::vector<llama_token> &  generated,
                              std::shared_ptr<const healed_end> healed)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))),
-      chain(model, settings.sampling, seed, with),
+      chain(model, settings.sampling, settings.breakers.get(), seed, with),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
       biases(settings.biases), allowed(settings.allowed), text(settings.structure, settings.structure_start),
       healing(std::move(healed)), coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),

@@ -269,7 +269,8 @@ class Reservation(Observer):
 
     def _require_n(self, request: CompletionRequest) -> None:
         if self.grant is not None:
-            _require_n("n", request.candidates, 0, self.grant)
+            name = "n" if request.candidates == request.n else "best_of"
+            _require_n(name, request.candidates, 0, self.grant)
 
     # The pool's observer
 

@@ -12,7 +12,10 @@ from llama_srb.request.values import INT32_MAX, RequestError, is_text, shown, wh
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A second answer, behind `text`. return_free: the client gets the free answer, too."""
+    """A second answer, behind `text`. return_free: the client gets the free answer, too.
+
+    special: the names of control tokens in `text` are these tokens.
+    """
 
     text: str
     grammar: str | None = None
@@ -22,6 +25,7 @@ class Then:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     return_free: bool = False
+    special: bool = True
 
     @property
     def most_tokens(self) -> int:
@@ -32,7 +36,8 @@ class Then:
     def fields(self) -> dict[str, Any]:
         """The object for the engine: only given fields; the engine has the defaults."""
         given = {name: getattr(self, name) for name in READERS}
-        return {name: value for name, value in given.items() if value or name == "text"}
+        given = {name: value for name, value in given.items() if value or name == "text"}
+        return given if self.special else given | {"special": False}
 
 
 def _text(value: object) -> object:

@@ -37,7 +37,8 @@ export function Outline() {
             onClick=${() => select(one.at, one.at)}>
             <strong>${one.title}</strong><small>${one.words} words</small></button></li>`,
           )}</ol>`
-        : html`<p class="hint">A line that begins with # or “Chapter” is a chapter: “# The fox”, or “Chapter 1”.</p>`
+        : html`<p class="hint">A line that begins with # or “Chapter” is a chapter: “# The fox”, or
+          “Chapter 1”.</p>`
     }`;
 }
 

@@ -245,5 +245,6 @@ function Toml() {
       ${prompt !== undefined && html`<p class="hint" role="status">The server accepts this table.</p>`}</div>
     <pre class="code toml" tabindex="0" aria-label="TOML of the draft">${toml}</pre>
     <p class="hint">Put it into the file of --config, in place of the task's table, and try it with
-      ${" "}<code>llama-srb config check</code>. The server reads it when it starts, and at <code>SIGHUP</code>.</p>`;
+      ${" "}<code>llama-srb config check</code>. The server reads it when it starts, and at${" "}
+      <code>SIGHUP</code>.</p>`;
 }

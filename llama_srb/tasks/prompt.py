@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -11,6 +12,7 @@ import orjson
 
 from llama_srb.request.fields import CHAT, CompletionRequest, Recalled
 from llama_srb.request.shapes import Part
+from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import RequestError, shown, wrong
 from llama_srb.tasks.task import Task
 
@@ -34,11 +36,11 @@ def applied(task: Task, request: CompletionRequest, *, is_beginning: bool = Fals
     is_beginning: the prompt is to be continued, so it has no postfix.
     """
     private = tuple(dict.fromkeys((*task.private_tokens, *request.private_tokens)))
-    if task.private_tokens and request.logprobs:
-        raise wrong(
-            "logprobs", request.logprobs, f"0: alternatives may be private tokens of the task {task.name}"
-        )
-    request = request.model_copy(update={"private_tokens": private})
+    for name in ("logprobs", "prompt_logprobs"):
+        if task.private_tokens and (count := getattr(request, name)):
+            raise wrong(name, count, f"0: alternatives may be private tokens of the task {task.name}")
+    then = _clients_then(task, request, private)
+    request = request.model_copy(update={"private_tokens": private, "then": then})
     if request.messages is not None and not task.has_turns:
         messages = _with_system_message(task, orjson.loads(request.messages), request.recalled)
         return request.model_copy(update={"messages": orjson.dumps(messages).decode(), "plain_content": True})
@@ -48,12 +50,20 @@ def applied(task: Task, request: CompletionRequest, *, is_beginning: bool = Fals
     return _without_tools(task, request).model_copy(update={**dict.fromkeys(CHAT), "prompt": parts or ""})
 
 
-def _refuse_private(private: Sequence[str], parts: Sequence[Part]) -> None:
+def _refuse_private(private: Sequence[str], parts: Sequence[Part], name: str = "prompt") -> None:
     """RequestError if a client's text has a private token: the engine sees only ids of a truncated prompt."""
     for special, group in groupby(parts, lambda part: part.special):
         text = "" if special else "".join(part.text for part in group)
         if (found := next((one for one in private if one in text), None)) is not None:
-            raise RequestError(f"prompt has {shown(found)}, which is one of private_tokens", param="prompt")
+            raise RequestError(f"{name} has {shown(found)}, which is one of private_tokens", param=name)
+
+
+def _clients_then(task: Task, request: CompletionRequest, private: Sequence[str]) -> Then | None:
+    """The field `then`, whose text stays text if it is a client's."""
+    if request.then is None or request.then == read_then(task.fields.get("then")):
+        return request.then
+    _refuse_private(private, [Part(request.then.text)], "then.text")
+    return dataclasses.replace(request.then, special=False)
 
 
 def harmless(found: Sequence[Recalled], private: Sequence[str], asked: str) -> tuple[Recalled, ...]:

@@ -81,5 +81,6 @@ sequence_settings settings_of(const nlohmann::json & sampling, const llama_model
     settings.biases =
         std::make_shared<const token_biases>(settings.sampling.logit_bias, llama_vocab_n_tokens(vocab));
     settings.sampling.logit_bias.clear();
+    settings.breakers = find_dry_breakers(vocab, settings.sampling.dry_sequence_breakers);
     return settings;
 }

@@ -93,6 +93,8 @@ async def test_limits_of_a_key_are_enforced(serving: Serving, tmp_path: Path) ->
     error = json.loads(data)["error"]
     assert (status, error["param"]) == (400, "n")
     assert "at most 2" in error["message"]
+    status, data = await served.post({"prompt": "x", "n": 1, "best_of": 9}, "/v1/events", **bearer("few"))
+    assert (status, json.loads(data)["error"]["param"]) == (400, "best_of")
     endless = {"prompt": "x", "n": 1, "max_tokens": -1}
     running = asyncio.create_task(served.post(endless, "/v1/events", **bearer("one")))
     await served.note("generate")

@@ -165,7 +165,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"chat_template_kwargs": []}, "chat_template_kwargs", "chat_template_kwargs is array"),
     ({"tools": [{"type": "stick"}]}, "messages", "Unsupported tool type"),
     ({"tools": TOOLS, "regex": "a"}, "tools", "only one of tools"),
-    ({"tools": [tool("t", **{"$ref": "#"})]}, "messages", "too large|refuses"),
+    ({"tools": [tool("t", **{"$ref": "#"})]}, "tools", "too large|tools: JSON schema"),
+    ({"json_schema": {"$ref": "#/$defs/none"}}, "json_schema", "json_schema: JSON schema error"),
     (
         {"continue_final_message": True, "add_generation_prompt": True},
         "continue_final_message",

@@ -285,6 +285,25 @@ def test_private_tokens_are_never_sent(story: Server) -> None:
         400,
         'prompt has " little girl", which is one of private_tokens',
     )
+    answer = story.json("POST", "/v1/tasks/story/completions", {"prompt": "a", "prompt_logprobs": 1})
+    assert (answer[0], answer[1]["error"]["param"]) == (400, "prompt_logprobs")
+    then = {"text": " a little girl", "choice": [" a", " b"]}
+    answer = story.json("POST", "/v1/tasks/story/completions", {"prompt": "a", "then": then})
+    assert (answer[0], answer[1]["error"]["param"]) == (400, "then.text")
+
+
+def test_the_text_between_two_answers_stays_text_if_it_is_a_clients(chatml: Server) -> None:
+    """The operator's may have control tokens, as a prompt without a task may."""
+    then = {"text": f" so{END}", "choice": [" a"]}
+    ids = {}
+    for path in ("/v1/completions", "/v1/tasks/chatml/completions"):
+        body = {"prompt": "a", "n": 1, "max_tokens": 2, "then": then}
+        start = chatml.events(body, path)[0]
+        again = {"continue": {"id": start["id"], "index": 0}, "prompt": "", "n": 1, "max_tokens": 1}
+        ids[path] = chatml.events({**again, "return_token_ids": True})[0]["prompt_token_ids"]
+    (end,) = chatml.json("POST", "/tokenize", {"content": END, "parse_special": True})[1]["tokens"]
+    assert ids["/v1/completions"].count(end) == 1
+    assert ids["/v1/tasks/chatml/completions"].count(end) == 2, "those of the task's own texts"
 
 
 def test_a_locked_schema_holds_for_all(story: Server) -> None:

@@ -92,12 +92,15 @@ def test_a_refusal_has_the_id_of_a_command_that_is_nested_too_deeply() -> None:
 
 
 LISTS = {"stop": ["x" * 100 + str(i) for i in range(1000)]}
+PAIRS = [a + b for a in "etaoinshrdlu" for b in "etaoinshrdlu"][:128]
+DRY: dict[str, Any] = {"sampling": {"dry_multiplier": 1, "dry_sequence_breakers": PAIRS}}
 
 
-def test_sequences_share_their_lists() -> None:
-    """Checked by the engine's memory: 512 copies of these lists would be more than 60 MiB."""
+@pytest.mark.parametrize("lists", [LISTS, DRY], ids=["stop", "dry"])
+def test_sequences_share_their_lists(lists: dict[str, Any]) -> None:
+    """Checked by the engine's memory: copies of these lists would be more than 60 MiB."""
     argv = (BINARY, "-m", STORYTELLER, "-c", "16384")
-    command = {"op": "generate", "id": "1", "prompt": "Once", "n": 512, "max_tokens": -1, **LISTS}
+    command = {"op": "generate", "id": "1", "prompt": "Once", "n": 512, "max_tokens": -1, **lists}
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as engine:
         assert engine.stdin
@@ -125,6 +128,20 @@ def test_the_sum_of_a_requests_lists_is_bounded(name: str) -> None:
         if event["event"] == "error"
     ]
     assert "a request may have 131072" in error["message"]
+
+
+def test_the_number_of_breakers_is_bounded() -> None:
+    """Each is looked for in the whole vocabulary."""
+    one = {"dry_multiplier": 1, "dry_sequence_breakers": PAIRS[:64]}
+    command = {"op": "generate", "prompt": "Once", "n": 2, "max_tokens": 1}
+    events = answers(
+        command
+        | {"id": "1", "sampling": one, "sequences": [{}, {**one, "dry_sequence_breakers": PAIRS[:65]}]},
+        command | {"id": "2", "sampling": one, "sequences": [{}, one]},
+    )
+    (error,) = [event for event in events if event["event"] == "error"]
+    assert (error["id"], error["param"]) == ("1", "dry_sequence_breakers")
+    assert error["message"] == "dry_sequence_breakers has 129 texts in all; a request may have 128"
 
 
 def test_lists_that_sequences_share_are_counted_once() -> None:
