@@ -50,7 +50,8 @@ class Control:
             if made is not None:
                 answer: Extended = {"id": id, "first": made.first, "count": made.count}
                 return json_response({**answer, **warned(extension.warnings)})
-        message = f'no request {id} is running; a request with "continue" continues one that has ended'
+        ended = 'it has ended (a request with "continue" goes on from it), or waits for its model'
+        message = f"no request {id} is running: {ended}"
         return error_response(404, message, param="id")
 
     async def cancel(self, http: web.Request) -> web.Response:
