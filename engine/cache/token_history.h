@@ -10,10 +10,11 @@
 
 struct record {
     std::string              id;
-    int32_t                  n_bos = 0; // tokens at the beginning that the client did not send
-    std::vector<llama_token> tokens;    // of the prompt, then of each sequence
-    std::vector<uint32_t>    ends;      // of each of these lists in `tokens`
-    std::string              healed;    // the end of the prompt that is in the sequences' tokens
+    int32_t                  n_bos       = 0;     // tokens at the beginning that the client did not send
+    bool                     front_space = false; // that the client did not send, either
+    std::vector<llama_token> tokens;              // of the prompt, then of each sequence
+    std::vector<uint32_t>    ends;                // of each of these lists in `tokens`
+    std::string              healed;              // the end of the prompt that is in the sequences' tokens
 
     void add(const std::vector<llama_token> & list);
     // A sequence: its tokens as they were drawn, and those of the text that the client has.

@@ -60,7 +60,10 @@ struct generate_command {
     bool    retry_duplicates  = false; // duplicates are retried
     bool    mark_duplicates   = false; // the stop event of a duplicate names the other sequence
     int32_t n_bos             = 0;     // tokens before the client's own text
+    bool    front_space       = false; // the tokenizer has put one before the client's text
     int32_t n_cut             = 0;     // tokens that were cut from what is continued
+
+    std::string text; // the client's prompt, for echo; empty: that of the tokens
 
     std::shared_ptr<const chat_format> chat; // how an answer is parsed; nullptr: it is plain text
     bool                               scores_prompt() const {

@@ -72,6 +72,17 @@ void private_texts::check_messages(const json & body) const {
 // prompts
 //
 
+// Whether the tokens begin with one space more than the text: SentencePiece puts one before it.
+static bool has_front_space(const std::vector<llama_token> & tokens, const std::string & text,
+                            const llama_vocab * vocab) {
+    const size_t n_spaces = std::min(text.find_first_not_of(' '), text.size());
+    std::string  bytes;
+    for (size_t i = 0; i < tokens.size() && bytes.size() <= n_spaces; i++) {
+        bytes += common_token_to_piece(vocab, tokens[i], true);
+    }
+    return bytes.find_first_not_of(' ') > n_spaces && bytes.size() > n_spaces;
+}
+
 void read_prompt(generate_command & request, const json & body, const prompt_parts * made,
                  const command_facts & facts) {
     const bool continues = request.continue_from.index >= 0;
@@ -94,6 +105,10 @@ void read_prompt(generate_command & request, const json & body, const prompt_par
                                       : plain;
         if (!llama_vocab_get_add_eos(facts.vocab)) {
             request.n_bos = (int32_t) (request.prompt.size() - plain.size());
+        }
+        if (!continues) {
+            request.front_space = has_front_space(plain, joined_text(parts), facts.vocab);
+            request.text        = body.value("echo", false) ? joined_text(parts) : "";
         }
     }
     if (request.prompt.empty() && !continues) {

@@ -36,11 +36,12 @@ static void resolve_continue(generate_command & command, const request_lists & r
     std::vector<llama_token> tokens, generated;
     std::string              healed;
     if (const request * r = requests.find(named.id); r && named.index < (int32_t) r->sequences.size()) {
-        tokens             = r->command->prompt;
-        command.n_bos      = r->command->n_bos;
-        healed             = r->command->healed_bytes();
-        const sequence & s = r->sequences[(size_t) named.index];
-        generated          = named.exact ? s.generated : seen_tokens(*r, s, vocab);
+        tokens              = r->command->prompt;
+        command.n_bos       = r->command->n_bos;
+        command.front_space = r->command->front_space;
+        healed              = r->command->healed_bytes();
+        const sequence & s  = r->sequences[(size_t) named.index];
+        generated           = named.exact ? s.generated : seen_tokens(*r, s, vocab);
     } else {
         const record * known = history.find(named.id);
         if (!known || named.index + 1 >= (int32_t) known->ends.size()) {
@@ -48,10 +49,11 @@ static void resolve_continue(generate_command & command, const request_lists & r
                                     named.id +
                                     ", which is not known here (any more); send its text as the prompt");
         }
-        tokens        = known->list(0);
-        command.n_bos = known->n_bos;
-        healed        = known->healed;
-        generated     = named.exact ? known->list(1 + named.index) : known->seen((size_t) named.index);
+        tokens              = known->list(0);
+        command.n_bos       = known->n_bos;
+        command.front_space = known->front_space;
+        healed              = known->healed;
+        generated           = named.exact ? known->list(1 + named.index) : known->seen((size_t) named.index);
     }
     if (named.at >= 0) {
         generated.resize(std::min(generated.size(), (size_t) named.at));

@@ -24,15 +24,18 @@ void begin_request(const request & r, const update_context & to) {
     if (!r.command->echo) {
         return;
     }
-    std::string bytes;
-    for (int32_t i = r.command->n_bos; i < r.n_prompt(); i++) {
-        bytes += to.vocab.piece(r.command->prompt[(size_t) i], true);
+    std::string bytes = r.command->text;
+    if (bytes.empty()) {
+        for (int32_t i = r.command->n_bos; i < r.n_prompt(); i++) {
+            bytes += to.vocab.piece(r.command->prompt[(size_t) i], true);
+        }
+        bytes.erase(0, r.command->front_space ? 1 : 0);
+        bytes += r.command->healed_bytes();
     }
     std::vector<std::string> tokens;
     if (r.command->n_logprobs >= 0 && r.command->n_bos == 0) { // nothing predicts the first one
         tokens.push_back(unknown_logprob_json(r.command->prompt[0], to.vocab));
     }
-    bytes += r.command->healed_bytes();
     append_prompt(to.out, r.id, take_utf8(bytes), tokens);
 }
 
@@ -220,9 +223,10 @@ bool finish_request(request & r, record_list & history, const update_context & t
     append_done(to.out, r.id, report_of(r));
     if (!r.prefix_only()) {
         record known;
-        known.id     = r.id;
-        known.n_bos  = r.command->n_bos;
-        known.healed = r.command->healed_bytes();
+        known.id          = r.id;
+        known.n_bos       = r.command->n_bos;
+        known.front_space = r.command->front_space;
+        known.healed      = r.command->healed_bytes();
         known.add(r.command->prompt);
         for (const sequence & s : r.sequences) {
             known.add_answer(s.generated, seen_tokens(r, s, to.vocab));

@@ -149,6 +149,7 @@ def write_model(
     chat_template: str | None = None,
     control: Sequence[str] = (),
     padding: Sequence[int] = (),
+    sentencepiece: bool = False,
     context: int = CONTEXT,
     merged: Mapping[int, float] | None = None,
     split_max_tensors: int = 0,
@@ -158,6 +159,7 @@ def write_model(
     written_as_ids: token 17 has the text "<17>" and no other, so that a text can give any list of tokens.
     control: texts of control tokens, which replace the last tokens of the vocabulary.
     padding: tokens that only fill up the vocabulary.
+    sentencepiece: another vocabulary, which puts a space before each text.
     merged: by seed, the scale at which an adapter (see write_adapter) is added to the weights.
     split_max_tensors: the model is split so that no file has more tensors; file names derive from `path`.
     """
@@ -170,7 +172,10 @@ def write_model(
     for name, value in fields.items():
         add = {int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}[type(value)]
         add(f"{kind}.{name}", value)
-    add_vocabulary(writer, written_as_ids, control, padding)
+    if sentencepiece:
+        add_sentencepiece(writer)
+    else:
+        add_vocabulary(writer, written_as_ids, control, padding)
     if chat_template is not None:
         writer.add_chat_template(chat_template)
     random = np.random.default_rng(sum(kind.encode()))
@@ -273,3 +278,22 @@ def add_vocabulary(
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
     writer.add_add_bos_token(not written_as_ids)
+
+
+def add_sentencepiece(writer: GGUFWriter) -> None:
+    """A vocabulary of bytes and of the space, as Llama 2 has it."""
+    kinds = {
+        TokenType.UNKNOWN: ["<unk>"],
+        TokenType.CONTROL: ["<s>", "</s>"],
+        TokenType.BYTE: [f"<0x{i:02X}>" for i in range(256)],
+        TokenType.NORMAL: ["\u2581"],
+        TokenType.UNUSED: [f"<pad {i}>" for i in range(N_VOCAB - 260)],
+    }
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text for texts in kinds.values() for text in texts])
+    writer.add_token_types([int(kind) for kind, texts in kinds.items() for _ in texts])
+    writer.add_token_scores([0.0] * N_VOCAB)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(True)
