@@ -154,15 +154,15 @@ std::string text_of(const common_chat_params & made) {
 
 // The template converts schemas, too: an error in one is not the messages' fault.
 [[noreturn]] void refuse(const std::string & message, const std::string & schema_field) {
-    const size_t schema = message.find("JSON schema");
-    if (schema != std::string::npos) {
+    const size_t schema = message.find("JSON schema error");
+    if (schema != std::string::npos && !schema_field.empty()) {
         invalid(schema_field, schema_field + ": " + message.substr(schema));
     }
     invalid("messages", "the chat template refuses the messages: " + message);
 }
 
 // Runs work with a template in a subprocess with limits. fault: the beginning of the error where a limit is exceeded.
-// schema_field: where a schema comes from.
+// schema_field: where a schema comes from; empty: there is none.
 std::string run_template(const std::function<std::string()> & work, const std::string & fault,
                          const std::string & schema_field) {
     const auto caught = [&]() -> std::string {
@@ -199,7 +199,9 @@ json apply_template(const common_chat_templates * templates, common_chat_templat
         return text_of(common_chat_templates_apply(templates, inputs));
     };
     return json::parse(run_template(work, "messages and tools are too large: their conversion to a prompt",
-                                    inputs.json_schema.empty() ? "tools" : "json_schema"));
+                                    !inputs.json_schema.empty() ? "json_schema"
+                                    : tools.empty()             ? ""
+                                                                : "tools"));
 }
 
 grammar_start read_start(const json & made) {
@@ -272,7 +274,7 @@ void chat_templates::load() {
                 return params.use_jinja && may_think(made.get()) ? "thinks" : "sound";
             };
             const std::string found =
-                run_template(test, "the chat template cannot be used: a test of it", "json_schema");
+                run_template(test, "the chat template cannot be used: a test of it", "");
             thinks = params.enable_reasoning != 0 && found == "thinks";
         }
     } catch (const command_error & e) {

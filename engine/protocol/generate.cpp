@@ -22,15 +22,17 @@ static const size_t n_max_breakers = 128;       // of DRY, in all lists; each is
 
 // Tokens that contain a phrase are banned beforehand; the scheduler rewinds when several tokens complete one. The
 // vocabulary is searched once for each list of phrases.
-using banned_tokens = std::map<std::vector<std::string>, std::vector<llama_token>>;
+using banned_tokens  = std::map<std::vector<std::string>, std::vector<llama_token>>;
+using known_breakers = std::map<std::vector<std::string>, dry_breakers>;
 
 // What the settings of one request's sequences have in common.
 struct common_settings {
     const private_texts &              hidden; // banned in all sequences
     const std::optional<then_fields> & then;
     size_t                             n_bytes    = 0; // of all lists of this request so far
-    size_t                             n_breakers = 0; // as many
+    size_t                             n_breakers = 0; // of DRY, as many
     banned_tokens                      known      = {};
+    known_breakers                     breakers   = {};
 };
 
 static bool can_rewind(const command_facts & facts) {
@@ -86,18 +88,23 @@ static size_t n_bytes_of(const std::vector<std::string> & words) {
 }
 
 // Looks for the breakers of DRY in the vocabulary, if it is on.
-static void find_breakers(sequence_settings & settings, bool is_own, const command_facts & facts,
+static void find_breakers(sequence_settings & settings, const command_facts & facts,
                           common_settings & common) {
     const std::vector<std::string> & texts = settings.sampling.dry_sequence_breakers;
-    common.n_breakers += is_own ? texts.size() : 0;
-    if (common.n_breakers > n_max_breakers) {
-        invalid("dry_sequence_breakers", "dry_sequence_breakers has " + std::to_string(common.n_breakers) +
-                                             " texts in all; a request may have " +
-                                             std::to_string(n_max_breakers));
+    if (settings.sampling.dry_multiplier == 0.0f) {
+        return;
     }
-    if (settings.sampling.dry_multiplier != 0.0f && (is_own || !settings.breakers)) {
-        settings.breakers = find_dry_breakers(facts.vocab, texts);
+    auto found = common.breakers.find(texts);
+    if (found == common.breakers.end()) {
+        common.n_breakers += texts.size();
+        if (common.n_breakers > n_max_breakers) {
+            invalid("dry_sequence_breakers",
+                    "dry_sequence_breakers has " + std::to_string(common.n_breakers) +
+                        " texts in all; a request may have " + std::to_string(n_max_breakers));
+        }
+        found = common.breakers.emplace(texts, find_dry_breakers(facts.vocab, texts)).first;
     }
+    settings.breakers = found->second;
 }
 
 // Completes settings whose fields have been read. lists: those to process, since they are not the request's.
@@ -116,7 +123,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
                             std::to_string(n_bytes) + " bytes in all; a request may have " +
                             std::to_string(n_max_lists));
     }
-    find_breakers(settings, lists.breakers, facts, common);
+    find_breakers(settings, facts, common);
     if (lists.banned || lists.biases) {
         make_biases(settings, facts, common);
     }
@@ -190,7 +197,6 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     as_read.ends.finder      = request.common.settings->ends.finder;
     as_read.banned_finder    = request.common.settings->banned_finder;
     as_read.biases           = request.common.settings->biases;
-    as_read.breakers         = request.common.settings->breakers;
     request.sequences.assign((size_t) n, request.common);
     for (size_t i = 0; i < request.sequences.size(); i++) {
         sequence_plan & own = request.sequences[i];

@@ -104,11 +104,11 @@ void read_prompt(generate_command & request, const json & body, const prompt_par
                            : made     ? tokenize_behind(parts, facts.vocab)
                                       : plain;
         if (!llama_vocab_get_add_eos(facts.vocab)) {
-            request.n_bos = (int32_t) (request.prompt.size() - plain.size());
+            request.n_bos       = (int32_t) (request.prompt.size() - plain.size());
+            request.front_space = !continues && has_front_space(plain, joined_text(parts), facts.vocab);
         }
-        if (!continues) {
-            request.front_space = has_front_space(plain, joined_text(parts), facts.vocab);
-            request.text        = body.value("echo", false) ? joined_text(parts) : "";
+        if (!continues && body.value("echo", false)) {
+            request.text = joined_text(parts);
         }
     }
     if (request.prompt.empty() && !continues) {

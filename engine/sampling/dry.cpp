@@ -18,9 +18,9 @@ std::list<known_list> known; // most recently used first
 
 } // namespace
 
+// With the lock held.
 static dry_breakers find_known(const llama_vocab * vocab, const std::vector<std::string> & texts) {
-    const std::lock_guard lock(mutex);
-    const auto            found = std::find_if(known.begin(), known.end(), [&](const known_list & one) {
+    const auto found = std::find_if(known.begin(), known.end(), [&](const known_list & one) {
         return one.vocab == vocab && one.texts == texts;
     });
     if (found == known.end()) {
@@ -31,17 +31,22 @@ static dry_breakers find_known(const llama_vocab * vocab, const std::vector<std:
 }
 
 dry_breakers find_dry_breakers(const llama_vocab * vocab, const std::vector<std::string> & texts) {
+    std::unique_lock lock(mutex);
     if (dry_breakers found = find_known(vocab, texts)) {
         return found;
     }
+    lock.unlock(); // others do not wait for this search
     std::vector<const char *> given;
     for (const std::string & text : texts) {
         given.push_back(text.c_str());
     }
-    // any strength at which it is on; others do not wait for it
-    const dry_breakers    made(llama_sampler_init_dry(vocab, 1.0f, 2.0f, 1, 1, given.data(), given.size()),
-                               llama_sampler_deleter());
-    const std::lock_guard lock(mutex);
+    // any strength at which it is on
+    const dry_breakers made(llama_sampler_init_dry(vocab, 1.0f, 2.0f, 1, 1, given.data(), given.size()),
+                            llama_sampler_deleter());
+    lock.lock();
+    if (dry_breakers found = find_known(vocab, texts)) {
+        return found; // by another thread meanwhile
+    }
     known.push_front({vocab, texts, made});
     if (known.size() > n_known_max) {
         known.pop_back();

@@ -68,6 +68,7 @@ static void resolve_continue(generate_command & command, const request_lists & r
     tokens.insert(tokens.end(), command.prompt.begin(), command.prompt.end());
     const size_t n_head = (size_t) common_length(command.continue_head, tokens);
     command.n_cut       = (int32_t) cut_tokens(tokens, n_head, (size_t) command.continue_room, vocab);
+    command.front_space = command.front_space && (command.n_cut == 0 || n_head > (size_t) command.n_bos);
     check_prompt_length((int64_t) tokens.size(), facts);
     command.prompt = std::move(tokens);
     command.exact  = true;

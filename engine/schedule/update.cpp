@@ -29,8 +29,8 @@ void begin_request(const request & r, const update_context & to) {
         for (int32_t i = r.command->n_bos; i < r.n_prompt(); i++) {
             bytes += to.vocab.piece(r.command->prompt[(size_t) i], true);
         }
-        bytes.erase(0, r.command->front_space ? 1 : 0);
         bytes += r.command->healed_bytes();
+        bytes.erase(0, r.command->front_space ? 1 : 0);
     }
     std::vector<std::string> tokens;
     if (r.command->n_logprobs >= 0 && r.command->n_bos == 0) { // nothing predicts the first one

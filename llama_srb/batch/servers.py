@@ -6,6 +6,7 @@ import asyncio
 import io
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -165,6 +166,8 @@ def _reason(error: Exception) -> str:
     """Why no connection was made, without the address, which the messages have already."""
     if isinstance(error, aiohttp.ClientConnectorError):
         cause = error.os_error
+        if isinstance(cause, ssl.SSLError):
+            return f"cannot connect: {cause}"
         number = cause.errno or 0  # a fault of the name service has a negative one
         said = os.strerror(number) if number > 0 else cause.strerror or str(cause)
         return f"cannot connect: {said}; is llama-srb serve running there?"

@@ -150,6 +150,7 @@ export async function discard() {
 
 /** Takes a story out of the trash and opens it. */
 export async function restore(head) {
+  if (head.id === session.story.id) session.story.trashed = null; // it could not be stored and left
   await mark({ ...head, trashed: null });
   await openStory(head.id);
 }

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import orjson
 
 from llama_srb.request.fields import CHAT, CompletionRequest, Recalled
+from llama_srb.request.parse import Defaults
 from llama_srb.request.shapes import Part
 from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import RequestError, shown, wrong
@@ -30,16 +31,19 @@ class Piece:
     special: bool = False
 
 
-def applied(task: Task, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
+def applied(
+    task: Task, request: CompletionRequest, defaults: Defaults | None = None, *, is_beginning: bool = False
+) -> CompletionRequest:
     """The request with the task's text around its prompt or its messages, and its private tokens.
 
-    is_beginning: the prompt is to be continued, so it has no postfix.
+    defaults: with which it was read; if not given the task's. is_beginning: the prompt is to be continued,
+    so it has no postfix.
     """
     private = tuple(dict.fromkeys((*task.private_tokens, *request.private_tokens)))
     for name in ("logprobs", "prompt_logprobs"):
         if task.private_tokens and (count := getattr(request, name)):
             raise wrong(name, count, f"0: alternatives may be private tokens of the task {task.name}")
-    then = _clients_then(task, request, private)
+    then = _harmless_then(request.then, defaults or task.over(Defaults()), private)
     request = request.model_copy(update={"private_tokens": private, "then": then})
     if request.messages is not None and not task.has_turns:
         messages = _with_system_message(task, orjson.loads(request.messages), request.recalled)
@@ -58,12 +62,13 @@ def _refuse_private(private: Sequence[str], parts: Sequence[Part], name: str = "
             raise RequestError(f"{name} has {shown(found)}, which is one of private_tokens", param=name)
 
 
-def _clients_then(task: Task, request: CompletionRequest, private: Sequence[str]) -> Then | None:
-    """The field `then`, whose text stays text if it is a client's."""
-    if request.then is None or request.then == read_then(task.fields.get("then")):
-        return request.then
-    _refuse_private(private, [Part(request.then.text)], "then.text")
-    return dataclasses.replace(request.then, special=False)
+def _harmless_then(then: Then | None, defaults: Defaults, private: Sequence[str]) -> Then | None:
+    """The field `then`, whose text stays text if it is none of the operator's: a client's."""
+    operators = [one.get("then") for one in (defaults.operator, *defaults.presets.values())]
+    if then is None or then in map(read_then, operators):
+        return then
+    _refuse_private(private, [Part(then.text)], "then.text")
+    return dataclasses.replace(then, special=False)
 
 
 def harmless(found: Sequence[Recalled], private: Sequence[str], asked: str) -> tuple[Recalled, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.lines import Lines
 from tests.support.models import write_model
 from tests.support.serving import Server, serving
 
@@ -15,10 +17,15 @@ PROMPTS = ("Once upon", " Once", "  Once  upon ", "   ", "\u00e9t\u00e9", "<s> a
 
 
 @pytest.fixture(scope="module")
-def spaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("echo") / "spaces.gguf"
     write_model(path, "llama", sentencepiece=True)
-    with serving("--model", str(path)) as server:
+    return path
+
+
+@pytest.fixture(scope="module")
+def spaces(model: Path) -> Iterator[Server]:
+    with serving("--model", str(model)) as server:
         yield server
 
 
@@ -55,3 +62,22 @@ def test_a_continuation_echoes_the_first_prompt_as_it_was_sent(spaces: Server) -
     body = {"continue": {"id": first[0]["id"], "index": 0}, "prompt": "", "echo": True}
     (prompt,) = [one for one in spaces.events({**body, "n": 1, "max_tokens": 1}) if one["event"] == "prompt"]
     assert prompt["text"].startswith("Once")
+
+
+@pytest.mark.parametrize("head", ["", "abc"])
+def test_an_echo_of_a_cut_prompt_loses_no_letter(model: Path, head: str) -> None:
+    """The space before the text is cut off with its beginning, unless that stays."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    with Lines(model=model) as engine:
+        (id,) = engine.send({"op": "generate", "prompt": letters, "max_tokens": 1})
+        engine.answers([id])
+        again = {"id": id, "index": 0, "at": 0, "room": 20, "head": head}
+        request = {"continue": again, "prompt": "!", "echo": True, "max_tokens": 1, "return_token_ids": True}
+        answer = engine.generate(**request)
+        (start,) = [event for event in answer.events if event["event"] == "start"]
+        ids = start["prompt_token_ids"][1:]  # without that of the beginning
+    (echo,) = [event["text"] for event in answer.events if event["event"] == "prompt"]
+    bytes_of = [chr(one - 3) for one in ids if one < 259]
+    assert len(bytes_of) < len(letters), "it is cut"
+    assert echo.replace(" ", "") == "".join(bytes_of)
+    assert echo.startswith(head)

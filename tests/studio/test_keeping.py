@@ -37,9 +37,9 @@ STUCK = """() => {
 SLOW = """() => {
   const put = IDBObjectStore.prototype.put;
   IDBObjectStore.prototype.put = function (value) {
-    const end = performance.now() + 1000;
+    const end = performance.now() + %d;
     const again = () => performance.now() < end && (this.count().onsuccess = again);
-    again(); // the transaction ends after a second
+    again(); // the transaction ends so late
     return put.call(this, value);
   };
 }"""
@@ -112,7 +112,7 @@ def test_text_typed_a_moment_before_a_reload_is_kept(page: Page) -> None:
 def test_text_typed_while_a_new_story_is_stored_is_in_that_story(page: Page) -> None:
     editor(page).fill("The fox slept.")
     pause(page)
-    page.evaluate(SLOW)
+    page.evaluate(SLOW % 1000)
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="New story").click()
     editor(page).fill("The owl woke.")
@@ -186,7 +186,7 @@ def test_a_deleted_story_is_in_the_trash_until_the_writer_removes_it(page: Page)
 def test_text_typed_while_a_story_goes_into_the_trash_goes_with_it(page: Page) -> None:
     editor(page).fill("The fox slept.")
     pause(page)
-    page.evaluate(SLOW)
+    page.evaluate(SLOW % 5000)
     delete_story(page)
     editor(page).fill("The fox woke.")
     expect(editor(page)).to_have_value("")

@@ -434,7 +434,7 @@ def extension(what: str, message: str, param: str, status: int = 400, **fields: 
 
 EXTENSIONS = [
     extension("extend what is not running",
-              'no request 17 is running: it has ended (a request with "continue" goes on from it), or waits for its model', "id", 404, add=1),
+              'no request 17 is running: it has ended (a request with "continue" goes on from it), waits for its model, or is unknown', "id", 404, add=1),
     extension("add -1", "add is -1; it must be between 0 and 100000", "add", add=-1),
     extension("add true", "add is true; it must be a whole number between 0 and 100000", "add", add=True),
     extension("max_tokens -2 in extend", "max_tokens is -2; it must be between -1 and 2147483647", "max_tokens",

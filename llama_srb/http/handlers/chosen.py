@@ -130,7 +130,9 @@ class Chosen:
 
     def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
-        return request if self.task is None else applied(self.task, request, is_beginning=is_beginning)
+        if self.task is None:
+            return request
+        return applied(self.task, request, self.defaults, is_beginning=is_beginning)
 
     def answered_as(self, dialect: str) -> Chosen:
         """The same, whose answer has another dialect than its path."""

@@ -50,7 +50,7 @@ class Control:
             if made is not None:
                 answer: Extended = {"id": id, "first": made.first, "count": made.count}
                 return json_response({**answer, **warned(extension.warnings)})
-        ended = 'it has ended (a request with "continue" goes on from it), or waits for its model'
+        ended = 'it has ended (a request with "continue" goes on from it), waits for its model, or is unknown'
         message = f"no request {id} is running: {ended}"
         return error_response(404, message, param="id")
 
