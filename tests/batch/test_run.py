@@ -303,6 +303,12 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path, serv
     assert batch.is_complete()
 
 
+async def test_a_fault_of_tls_is_named(tmp_path: Path, server: Scripted) -> None:
+    batch = Batch(tmp_path, prompts(1))
+    with pytest.raises(BatchStopped, match=r"cannot connect: \[SSL"):
+        await batch.run(server.url.replace("http:", "https:"), patience=0.02)
+
+
 async def test_a_batch_stops_when_no_server_is_well_for_long(tmp_path: Path, server: Scripted) -> None:
     server.health = 503
     batch = Batch(tmp_path, prompts(3))

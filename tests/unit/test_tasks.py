@@ -231,6 +231,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": [{"text": "<|sec"}, {"text": "ret|>"}]}, 'prompt has "<|secret|>"'),
     ({"prompt": "a", "private_tokens": ["a"]}, 'prompt has "a"'),
     ({"prompt": "a", "logprobs": 1}, "logprobs is 1; it must be 0: alternatives may be private tokens"),
+    ({"prompt": "a", "prompt_logprobs": 1}, "prompt_logprobs is 1; it must be 0: alternatives may be"),
+    ({"prompt": "a", "then": {"text": "<|secret|>", "choice": ["a"]}}, 'then.text has "<|secret|>"'),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0] is of the role tool"),
     ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0] has tool_calls"),
 ]
@@ -242,6 +244,23 @@ def test_a_client_cannot_break_out(body: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as raised:
         applied(task, request_from(body))
     assert raised.value.message.startswith(message)
+
+
+OPERATORS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"operator": {"then": {"text": "<u>", "choice": ["a"]}}}),
+    ({"preset": "two"}, {"presets": {"two": {"then": {"text": "<u>", "choice": ["a"]}}}}),
+]
+
+
+@pytest.mark.parametrize(("body", "given"), OPERATORS, ids=["a model's", "a preset's"])
+def test_control_tokens_of_an_operators_text_between_two_answers_stay(
+    body: dict[str, Any], given: dict[str, Any]
+) -> None:
+    task = Task("t", prefix="<u>", private_tokens=("<u>",))
+    defaults = task.over(Defaults(**given))
+    made = applied(task, request_from({"prompt": "x", **body}, defaults), defaults)
+    assert made.then is not None
+    assert made.then.special
 
 
 def test_private_tokens_of_a_client_are_added_to_those_of_the_task() -> None:
