@@ -1,4 +1,4 @@
-// Messages -> prompt, and answer -> message, by llama.cpp's own chat templates and parsers (common/chat).
+// Messages -> prompt, by llama.cpp's own chat templates (common/chat).
 //
 // A template turns messages and tools into a prompt. It also gives a grammar for the answer, the triggers at which the
 // grammar begins to apply, and a parser that separates content, reasoning and tool calls.
@@ -19,8 +19,7 @@
 #include <string_view>
 #include <vector>
 
-struct common_chat_msg; // these four are llama.cpp's
-struct common_chat_templates;
+struct common_chat_templates; // these three are llama.cpp's
 struct common_chat_parser_params;
 struct common_params;
 
@@ -60,33 +59,4 @@ class chat_templates {
     std::unique_ptr<control_text_finder>   controls;       // for plain contents, made with the templates
     std::string                            fault;          // why they cannot be made
     bool                                   thinks = false; // an answer may begin with thoughts
-};
-
-// The part that a piece of text adds to a message.
-struct chat_delta {
-    std::string content, reasoning;
-    std::string tool_calls; // empty, or JSON: [{"index", "id", "name", "arguments"}]; id and name once a call
-
-    bool empty() const { return content.empty() && reasoning.empty() && tool_calls.empty(); }
-};
-
-// The answer of one sequence while it is generated.
-class chat_message {
-  public:
-    // seed: the ids of tool calls are hashes of it, so it must differ between sequences.
-    chat_message(std::shared_ptr<const chat_format> format, std::string seed);
-
-    // last: the text ends with this piece.
-    chat_delta feed(std::string_view text, bool last);
-
-  private:
-    chat_delta  read(bool last);
-    std::string take_calls(const common_chat_msg & now, bool last);
-
-    std::shared_ptr<const chat_format> format;
-    std::string                        seed;
-    std::string                        text;
-    std::string                        content, reasoning; // the parts that were returned already
-    std::vector<std::string>           calls;      // by call: the arguments that were returned already
-    size_t                             n_read = 0; // bytes of text at the last parse
 };

@@ -1,7 +1,7 @@
 // The events of a request, each as one line. docs/engine-protocol.md describes them.
 #pragma once
 
-#include "chat/chat.h"
+#include "chat/message.h"
 
 #include <cstdint>
 #include <optional>

@@ -29,10 +29,9 @@ using known_breakers = std::map<std::vector<std::string>, dry_breakers>;
 struct common_settings {
     const private_texts &              hidden; // banned in all sequences
     const std::optional<then_fields> & then;
-    size_t                             n_bytes    = 0; // of all lists of this request so far
-    size_t                             n_breakers = 0; // of DRY, as many
-    banned_tokens                      known      = {};
-    known_breakers                     breakers   = {};
+    size_t                             n_bytes  = 0; // of all lists of this request so far
+    banned_tokens                      known    = {};
+    known_breakers                     breakers = {}; // of DRY
 };
 
 static bool can_rewind(const command_facts & facts) {
@@ -42,18 +41,19 @@ static bool can_rewind(const command_facts & facts) {
 static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
                                                  const command_facts & facts, banned_tokens & known) {
     std::vector<llama_logit_bias> bans;
-    if (settings.banned.empty()) {
+    if (settings.banned.strings.empty()) {
         return bans;
     }
     if (!can_rewind(facts)) {
         invalid("banned_strings",
                 "banned_strings is not possible with this model: a recurrent state cannot be rewound");
     }
-    auto tokens = known.find(settings.banned);
+    auto tokens = known.find(settings.banned.strings);
     if (tokens == known.end()) {
-        std::vector<std::string> lower(settings.banned.size());
-        std::transform(settings.banned.begin(), settings.banned.end(), lower.begin(), ascii_lower);
-        tokens = known.emplace(settings.banned, tokens_with(word_finder(lower), facts.vocab)).first;
+        std::vector<std::string> lower(settings.banned.strings.size());
+        std::transform(settings.banned.strings.begin(), settings.banned.strings.end(), lower.begin(),
+                       ascii_lower);
+        tokens = known.emplace(settings.banned.strings, tokens_with(word_finder(lower), facts.vocab)).first;
     }
     for (llama_token token : tokens->second) {
         bans.push_back({token, -INFINITY});
@@ -96,11 +96,14 @@ static void find_breakers(sequence_settings & settings, const command_facts & fa
     }
     auto found = common.breakers.find(texts);
     if (found == common.breakers.end()) {
-        common.n_breakers += texts.size();
-        if (common.n_breakers > n_max_breakers) {
-            invalid("dry_sequence_breakers",
-                    "dry_sequence_breakers has " + std::to_string(common.n_breakers) +
-                        " texts in all; a request may have " + std::to_string(n_max_breakers));
+        size_t n = texts.size();
+        for (const auto & [others, _] : common.breakers) {
+            n += others.size();
+        }
+        if (n > n_max_breakers) {
+            invalid("dry_sequence_breakers", "dry_sequence_breakers has " + std::to_string(n) +
+                                                 " texts in all; a request may have " +
+                                                 std::to_string(n_max_breakers));
         }
         found = common.breakers.emplace(texts, find_dry_breakers(facts.vocab, texts)).first;
     }
@@ -112,11 +115,12 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
                                                        const command_facts & facts,
                                                        common_settings &     common) {
     if (can_rewind(facts)) { // else each private text is a token
-        settings.banned.insert(settings.banned.end(), common.hidden.texts.begin(), common.hidden.texts.end());
+        settings.banned.strings.insert(settings.banned.strings.end(), common.hidden.texts.begin(),
+                                       common.hidden.texts.end());
     }
     size_t & n_bytes = common.n_bytes;
     n_bytes += (lists.stop ? n_bytes_of(settings.ends.strings) : 0) +
-               (lists.banned ? n_bytes_of(settings.banned) : 0) +
+               (lists.banned ? n_bytes_of(settings.banned.strings) : 0) +
                (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0);
     if (n_bytes > n_max_lists) {
         invalid("stop", "the strings of stop, banned_strings and dry_sequence_breakers have " +
@@ -132,11 +136,12 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.ends.finder = finder_of(settings.ends.strings);
     }
     if (lists.banned) {
-        std::transform(settings.banned.begin(), settings.banned.end(), settings.banned.begin(), ascii_lower);
-        settings.banned_finder = finder_of(settings.banned);
+        std::transform(settings.banned.strings.begin(), settings.banned.strings.end(),
+                       settings.banned.strings.begin(), ascii_lower);
+        settings.banned.finder = finder_of(settings.banned.strings);
     }
-    settings.ends.strings = settings.banned = {}; // the finders hold the strings
-    settings.second                         = common.then ? make_second(settings, *common.then) : nullptr;
+    settings.ends.strings = settings.banned.strings = {}; // the finders hold the strings
+    settings.second = common.then ? make_second(settings, *common.then) : nullptr;
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 
@@ -195,7 +200,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     request.common.n_predict = common.n_predict;
     request.common.settings  = finish(std::move(common), own_lists(), facts, shared);
     as_read.ends.finder      = request.common.settings->ends.finder;
-    as_read.banned_finder    = request.common.settings->banned_finder;
+    as_read.banned.finder    = request.common.settings->banned.finder;
     as_read.biases           = request.common.settings->biases;
     request.sequences.assign((size_t) n, request.common);
     for (size_t i = 0; i < request.sequences.size(); i++) {

@@ -97,18 +97,19 @@ void read_prompt(generate_command & request, const json & body, const prompt_par
             read_string("prompt", body); // throws
         }
         const prompt_parts parts = made ? *made : read_parts(body["prompt"]);
+        const std::string  text  = joined_text(parts);
         // a text that is too long at any number of bytes a token is not tokenized
-        check_prompt_length((int64_t) (joined_text(parts).size() / facts.n_piece_max), facts, true);
+        check_prompt_length((int64_t) (text.size() / facts.n_piece_max), facts, true);
         const auto plain = tokenize_parts(parts, facts.vocab, false);
         request.prompt   = !continues ? tokenize_parts(parts, facts.vocab, true)
                            : made     ? tokenize_behind(parts, facts.vocab)
                                       : plain;
         if (!llama_vocab_get_add_eos(facts.vocab)) {
             request.n_bos       = (int32_t) (request.prompt.size() - plain.size());
-            request.front_space = !continues && has_front_space(plain, joined_text(parts), facts.vocab);
+            request.front_space = !continues && has_front_space(plain, text, facts.vocab);
         }
         if (!continues && body.value("echo", false)) {
-            request.text = joined_text(parts);
+            request.text = text;
         }
     }
     if (request.prompt.empty() && !continues) {

@@ -1,5 +1,5 @@
-// Sequence breakers of DRY. llama.cpp looks for each of them in every token of the vocabulary, which takes 30 ms and 3 ms a breaker. So
-// that is done where a command is read, once for the last few lists, and samplers share what was found.
+// Sequence breakers of DRY. llama.cpp looks for each of them in every token of the vocabulary: 30 ms, and 3 ms a breaker.
+// So that is done where a command is read, once for the last few lists, and samplers share what was found.
 #pragma once
 
 #include <sampling.h> // llama.cpp's common/sampling.h

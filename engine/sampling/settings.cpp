@@ -191,10 +191,10 @@ void read_sampling(params & sampling, const json & fields, const llama_vocab * v
 }
 
 void read_lengths(sequence_settings & settings, const json & fields) {
-    settings.n_predict    = fields.value("max_tokens", settings.n_predict);
-    settings.n_min        = fields.value("min_tokens", settings.n_min);
-    settings.ends.strings = fields.value("stop", settings.ends.strings);
-    settings.banned       = fields.value("banned_strings", settings.banned);
+    settings.n_predict      = fields.value("max_tokens", settings.n_predict);
+    settings.n_min          = fields.value("min_tokens", settings.n_min);
+    settings.ends.strings   = fields.value("stop", settings.ends.strings);
+    settings.banned.strings = fields.value("banned_strings", settings.banned.strings);
 }
 
 uint32_t sequence_seed(uint32_t seed, int64_t index) {

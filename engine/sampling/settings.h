@@ -22,7 +22,6 @@
 
 struct second_answer;
 
-// Sequences with equal settings share them.
 // What ends a text, beside the model's own end tokens.
 struct text_ends {
     std::vector<std::string> strings;
@@ -36,14 +35,20 @@ struct text_ends {
     }
 };
 
+// Phrases that must not appear, in any case.
+struct banned_texts {
+    std::vector<std::string> strings;
+    word_finder_ptr          finder; // of the strings; nullptr: there are none
+};
+
+// Sequences with equal settings share them.
 struct sequence_settings {
     common_params_sampling   sampling;
     int32_t                  n_predict = 128; // -1: until the end of the text or of the context
     int32_t                  n_min     = 0;   // tokens before a stop token or a stop string may end the text
     text_ends                ends;
-    std::vector<std::string> banned;        // phrases that must not appear, in any case
-    word_finder_ptr          banned_finder; // of these; nullptr: there are none
-    std::shared_ptr<grammar> structure;     // that the text follows; nullptr: none
+    banned_texts             banned;
+    std::shared_ptr<grammar> structure; // that the text follows; nullptr: none
 
     std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
     std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase

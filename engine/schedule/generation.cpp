@@ -44,7 +44,7 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
     s.output.text   = text_stream(settings.ends.finder, settings.ends.shown, settings.ends.passages);
-    s.output.guard  = phrase_guard(settings.banned_finder);
+    s.output.guard  = phrase_guard(settings.banned.finder);
     s.output.n_sent = s.generated.size();
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = text_at(r, s, k, vocab).shown();
@@ -260,7 +260,7 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
     s.output.text    = text_stream(second->settings->ends.finder, second->settings->ends.shown);
-    s.output.guard   = phrase_guard(second->settings->banned_finder);
+    s.output.guard   = phrase_guard(second->settings->banned.finder);
     s.sampling.scores.clear();
     s.sampling.banned.clear();
     s.sampling.sampler.reset();

@@ -4,6 +4,7 @@
 #include "cache/logits_rows.h"
 #include "cache/prefix_cache.h"
 #include "protocol/commands.h"
+#include "protocol/events.h"
 #include "sampling/marks.h"
 #include "sampling/token_sampler.h"
 #include "text/banned_phrases.h"

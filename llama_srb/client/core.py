@@ -85,11 +85,10 @@ def refusal(response: httpx.Response) -> ClientError:
 def as_client_errors(place: str) -> Iterator[None]:
     try:
         yield
-    except httpx.ConnectError as error:
-        message = f"{place}: cannot connect: {error}; is llama-srb serve running there?"
-        raise ConnectionFailed(message, code="connection_failed") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
+        if isinstance(error, httpx.ConnectError):
+            reason = f"cannot connect: {reason}; is llama-srb serve running there?"
         raise ConnectionFailed(f"{place}: {reason}", code="connection_failed") from error
 
 

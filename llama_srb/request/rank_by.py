@@ -177,9 +177,9 @@ def _one_key(value: Mapping[str, Any]) -> tuple[str, Any]:
 def _read(name: str, key: str, value: object) -> Any:
     readers = RANKERS[name]
     if key not in readers:
-        wrong = f"has no field {shown(key)}, only {', '.join(readers)}"
-        wrong = wrong if readers else f"takes no fields, but {shown(key)} is given"
-        raise RequestError(f"rank_by.{name} {wrong}", param="rank_by")
+        only = f"has no field {shown(key)}, only {', '.join(readers)}"
+        fault = only if readers else f"takes no fields, but {shown(key)} is given"
+        raise RequestError(f"rank_by.{name} {fault}", param="rank_by")
     try:
         return readers[key](value)
     except RequestError as error:

@@ -64,8 +64,10 @@ def _refuse_private(private: Sequence[str], parts: Sequence[Part], name: str = "
 
 def _harmless_then(then: Then | None, defaults: Defaults, private: Sequence[str]) -> Then | None:
     """The field `then`, whose text stays text if it is none of the operator's: a client's."""
-    operators = [one.get("then") for one in (defaults.operator, *defaults.presets.values())]
-    if then is None or then in map(read_then, operators):
+    if then is None:
+        return None
+    operators = (one.get("then") for one in (defaults.operator, *defaults.presets.values()))
+    if then in map(read_then, operators):
         return then
     _refuse_private(private, [Part(then.text)], "then.text")
     return dataclasses.replace(then, special=False)

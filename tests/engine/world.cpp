@@ -142,7 +142,7 @@ request & world::ask(const asked & a) {
     settings->ends.finder   = finder_of(a.stop);
     settings->ends.tokens   = a.stop_tokens;
     settings->ends.shown    = a.returns_stop;
-    settings->banned_finder = finder_of(a.banned);
+    settings->banned.finder = finder_of(a.banned);
     if (!a.then.empty()) {
         auto second         = std::make_shared<sequence_settings>(*settings);
         second->n_predict   = 2;

@@ -16,6 +16,7 @@ import pytest
 from aiohttp import ClientWebSocketResponse
 
 from llama_srb.http.websockets.requests import MAX_EXTENDING, MAX_RUNNING
+from tests.support import waiting
 from tests.support.places import ROOT
 from tests.support.served import Served, Serving, bearer, key_file
 from tests.support.sockets import connected, event, until
@@ -173,6 +174,7 @@ async def test_of_many_requests_at_once_only_max_concurrent_are_admitted(
         await served.note("generate")
         await asyncio.sleep(0.05)  # until the engine hangs, and answers nothing more
         asked = [asyncio.create_task(ask(served, op, "two")) for _ in range(20)]
+        await waiting.until(lambda: sum(task.done() for task in asked) >= 18)
         done, left = await asyncio.wait(asked, timeout=2)
         assert {task.result() for task in done} == {(429, "rate_limit_exceeded")}
         assert len(left) == (2 if op != "generate" else 0) or len(done) == 18
