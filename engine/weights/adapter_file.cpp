@@ -4,7 +4,6 @@
 #include "util/sandbox.h"
 
 #include "ggml-cpp.h"
-#include "ggml-cpu.h"
 #include "gguf.h"
 
 #include <cerrno>
@@ -105,10 +104,11 @@ static std::map<std::string, tensor_pair> pairs_in(const ggml_context * tensors)
     return pairs;
 }
 
-// The types with which products can be computed. Rows of A are looked up if it changes the embeddings.
+// The types with which products can be computed: those that can be read as floats. A device that cannot multiply one of
+// them leaves the product to the CPU, which can multiply each. The CPU's own table says the same, but in a portable build it
+// lies in a module that is loaded at run time.
 static bool is_usable(const ggml_tensor & t) {
-    return t.type == GGML_TYPE_F32 ||
-           (ggml_get_type_traits_cpu(t.type)->vec_dot && ggml_get_type_traits(t.type)->to_float);
+    return t.type == GGML_TYPE_F32 || ggml_get_type_traits(t.type)->to_float;
 }
 
 static void check_pair(const std::string & name, const tensor_pair & pair, const model_shape & shape) {
