@@ -156,7 +156,6 @@ static bool parse_params(int argc, char ** argv, bool needs_model, common_params
     params.kv_unified      = true;  // the n sequences share the prompt's cells
     params.swa_full        = true;  // else shared cells are never reclaimed
     params.warmup          = false; // costs start-up time
-    params.fit_params      = false;
     params.no_perf         = true;
     return true;
 }

@@ -1,86 +1,71 @@
 #include "cache/branch_snapshots.h"
 
-static const size_t n_max_parts = 16; // of one snapshot; with more of them it becomes a single new part
+#include <limits>
 
-static int32_t n_tokens_of(const snapshot_parts & parts) {
-    int32_t n = 0;
-    for (const auto & part : parts) {
-        n += (int32_t) part->n_tokens;
-    }
-    return n;
-}
-
-// Where the parts of a branch end: at each branch that it has forked from, and at its own end.
-static std::vector<int32_t> ends_of_parts(const branch & b, bool exact) {
-    std::vector<int32_t> ends = {b.n_past()};
-    for (const branch * a = &b; !exact && a->parent; a = a->parent) {
-        ends.push_back(std::min(ends.back(), a->n_shared));
-    }
-    return {ends.rbegin(), ends.rend()};
-}
-
-void branch_snapshots::save(const branch & b) {
+void branch_snapshots::save(branch & b) {
     if (store.has_disk) {
         keep(b, true);
     }
 }
 
-// The cells that b shares with each branch that it has forked from are a part of their own, and that part is taken from
-// a stored snapshot that has it: so n candidates have one part for their prompt. A branch that extends a stored
-// snapshot by only a few tokens is not stored.
-void branch_snapshots::keep(const branch & b, bool to_disk) {
-    if (!store.active() || b.n_past() < n_worthwhile || b.n_decoded < b.n_past()) {
-        return;
+void branch_snapshots::keep(branch & b, bool to_disk) {
+    if (job && job->has(b)) {
+        advance(std::numeric_limits<int64_t>::max());
     }
-    const int32_t n_new = b.n_past() - store.n_held(b.tokens, b.adapters);
-    if (n_new < n_worthwhile) {
-        return;
+    snapshot_job now(memory, store);
+    if (now.add(b)) {
+        now.advance(std::numeric_limits<int64_t>::max());
+        store_made(now, to_disk);
     }
-    snapshot_parts parts = store.parts_of(b.tokens, b.adapters);
-    int32_t        n     = n_tokens_of(parts);
-    if (n_new * 4 < b.n_past() - n) {
-        return;
-    }
-    if (parts.size() >= n_max_parts) {
-        parts.clear();
-        n = 0;
-    }
-    for (const int32_t end : ends_of_parts(b, memory.facts.exact)) {
-        if (end == n || (end < b.n_past() && end - n < n_worthwhile)) {
-            continue;
-        }
-        if (!take_part(b, n, end, parts)) {
-            return;
-        }
-        n = end;
-    }
-    store.put(b.tokens, b.adapters, parts, to_disk);
 }
 
-llama_seq_id branch_snapshots::id_for_parts(const branch & b) const {
-    return memory.facts.exact ? b.seq_id : memory.facts.n_ids - 1;
+void branch_snapshots::store_made(const snapshot_job & done, bool to_disk) {
+    for (const snapshot & s : done.made()) {
+        store.put(s.tokens, s.adapters, s.parts, to_disk);
+    }
+    costs_.note_copy(done.n_bytes(), done.t_us());
 }
 
-// Appends a part that holds the tokens `from` to `to`.
-bool branch_snapshots::take_part(const branch & b, int32_t from, int32_t to, snapshot_parts & parts) {
-    const llama_seq_id id = id_for_parts(b);
-    if (id != b.seq_id) {
-        memory.copy(b.seq_id, id, from, to);
+// A state that serves only as a whole may be moved by the next step, so it is copied at once.
+bool branch_snapshots::begin(const std::vector<branch *> & group) {
+    if (group.empty() || !store.active()) {
+        return false;
     }
-    const size_t n_bytes = memory.n_bytes(id);
-    size_t       n_read  = 0;
-    if (store.may_take(n_bytes)) {
-        parts.push_back(std::make_shared<snapshot_part>(to - from, n_bytes));
-        n_read = memory.read(id, parts.back()->data.get(), n_bytes);
+    job.emplace(memory, store);
+    bool any = false;
+    for (branch * b : group) {
+        if (!job->has_room_for(*b)) {
+            break; // it begins the next job
+        }
+        any        = job->add(*b) || any;
+        b->settled = true;
     }
-    if (id != b.seq_id) {
-        memory.remove(id, -1);
+    if (!any) {
+        job.reset();
+    } else if (memory.facts.exact) {
+        advance(std::numeric_limits<int64_t>::max());
     }
-    return n_bytes > 0 && n_read == n_bytes;
+    return any;
+}
+
+void branch_snapshots::advance(int64_t t_us) {
+    if (!job->advance(t_us)) {
+        store_made(*job, false);
+        job.reset();
+    }
+}
+
+void branch_snapshots::forget(const branch & b) {
+    if (job && job->has(b)) {
+        for (branch * other : job->branches()) {
+            other->settled = false;
+        }
+        job.reset();
+    }
 }
 
 bool branch_snapshots::restore(const snapshot_part & part, const branch & b) {
-    const llama_seq_id id   = id_for_parts(b);
+    const llama_seq_id id   = id_for_parts(memory, b);
     const bool         done = memory.write(id, part.data.get(), part.n_bytes);
     if (!done) {
         fprintf(stderr, "llama-batched: prefix cache: llama.cpp refuses a snapshot of %d tokens\n",

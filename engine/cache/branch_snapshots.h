@@ -3,26 +3,46 @@
 
 #include "cache/branch.h"
 #include "cache/cells.h"
+#include "cache/copy_policy.h"
+#include "cache/snapshot_job.h"
 #include "cache/store.h"
 
-const int32_t n_worthwhile = 32; // tokens: it takes less time to compute fewer than to restore them
+#include <optional>
+#include <vector>
 
 class branch_snapshots {
   public:
-    branch_snapshots(cell_memory & memory, prefix_store & store) : memory(memory), store(store) {}
+    branch_snapshots(cell_memory & memory, prefix_store & store)
+        : memory(memory), store(store),
+          costs_{memory.facts.on_device, memory.facts.n_cell_bytes} {}
 
-    // Stores a snapshot of a branch that is decoded, if that saves enough.
-    void keep(const branch & b, bool to_disk);
+    // Stores a snapshot of a branch that is decoded, if that saves enough. All of it is copied at once.
+    void keep(branch & b, bool to_disk);
     // The same, on disk; nothing without a disk.
-    void save(const branch & b);
+    void save(branch & b);
+
+    // Begins to copy branches that are idle, as many as there is memory for; advance() stores their snapshots. False: none
+    // of them needs a copy. There is one such job at a time.
+    bool begin(const std::vector<branch *> & group);
+    bool is_copying() const { return job.has_value(); }
+    // Copies for about t_us.
+    void advance(int64_t t_us);
+    // The cells of this branch, or of all, will change: nothing of them is copied any more.
+    void forget(const branch & b);
+    void forget_all() { job.reset(); }
+
     // Puts the cells of a part behind those that the branch has. False, after a line on stderr: llama.cpp refuses it.
     bool restore(const snapshot_part & part, const branch & b);
 
-  private:
-    bool take_part(const branch & b, int32_t from, int32_t to, snapshot_parts & parts);
-    // llama.cpp reads and writes all cells of an id; a part of a branch goes through the id that no branch has.
-    llama_seq_id id_for_parts(const branch & b) const;
+    const copy_costs & costs() const { return costs_; }
+    // Computing one token of a prompt takes so long.
+    void note_token_us(double t_us) { costs_.token_us = t_us; }
 
-    cell_memory &  memory;
-    prefix_store & store;
+  private:
+    void store_made(const snapshot_job & done, bool to_disk);
+
+    cell_memory &               memory;
+    prefix_store &              store;
+    copy_costs                  costs_;
+    std::optional<snapshot_job> job;
 };

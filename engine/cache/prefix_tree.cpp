@@ -44,6 +44,14 @@ branch_match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t 
 // changing
 //
 
+// A text that another one goes on from is no longer one of many.
+static void note_choice(branch & b, int32_t n_shared) {
+    if (b.n_rivals > 1 && n_shared > b.n_shared) {
+        b.n_rivals = 1;
+        b.settled  = false;
+    }
+}
+
 branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
     while (free_ids.empty()) {
         if (!evict_one(for_id, from)) {
@@ -52,6 +60,7 @@ branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
     }
     if (from) {
         from->used_at = ++clock;
+        note_choice(*from, n_shared);
     }
     branch & b = branches.emplace_back();
     b.seq_id   = free_ids.back();
@@ -104,6 +113,7 @@ void prefix_tree::truncate(branch * b, int32_t n_keep) {
     if (n_keep >= b->n_past()) {
         return;
     }
+    snapshots.forget(*b);
     hand_over(branches, b, n_keep);
     memory.remove(b->seq_id, n_keep);
     b->tokens.resize((size_t) n_keep);
@@ -133,6 +143,7 @@ void prefix_tree::release(branch * b) {
 }
 
 void prefix_tree::remove(branch * b) {
+    snapshots.forget(*b);
     hand_over(branches, b, 0);
     memory.remove(b->seq_id, -1);
     free_ids.push_back(b->seq_id);
@@ -140,6 +151,7 @@ void prefix_tree::remove(branch * b) {
 }
 
 void prefix_tree::clear() {
+    snapshots.forget_all();
     for (const branch & b : branches) {
         free_ids.push_back(b.seq_id);
     }
@@ -168,13 +180,57 @@ int32_t prefix_tree::make_room(int32_t n) {
     return std::min(n, n_free());
 }
 
-void prefix_tree::trim_to_budget(bool busy) {
-    const int32_t n_idle = counts().n_idle;
-    if (busy ? n_idle / 2 > n_idle_max : n_idle > n_idle_max) {
-        evict_one(for_cells);
-    } else if (!busy && lacks_ids()) {
-        evict_one(for_id);
+bool prefix_tree::needs_trim() const {
+    return snapshots.is_copying() || counts().n_idle > n_idle_max || lacks_ids() || next_to_copy();
+}
+
+void prefix_tree::trim_to_budget(const trim_terms & terms) {
+    if (snapshots.is_copying()) {
+        snapshots.advance(terms.t_max_us);
+        return;
     }
+    const int32_t n_idle     = counts().n_idle;
+    const bool    over_cells = (terms.busy ? n_idle / 2 : n_idle) > n_idle_max;
+    const bool    over_ids   = !terms.busy && lacks_ids();
+    branch *      next       = over_cells || over_ids
+                                   ? next_to_evict(branches, over_cells ? for_cells : for_id)
+                                   : nullptr;
+    if (next && (next->settled || next->n_freeable() == 0 || !begin_copy(*next) || !snapshots.is_copying())) {
+        remove(next);
+    } else if (branch * const early = next ? nullptr : next_to_copy()) {
+        begin_copy(*early);
+    }
+}
+
+// Begins to copy a branch, and together with it the others that share the same prompt, as far as they are worth it.
+// False: it is worth none.
+bool prefix_tree::begin_copy(branch & first) {
+    std::vector<branch *> group;
+    const auto            join = [&](branch & b) {
+        if (snapshots.costs().is_worth_copying(b.n_rivals)) {
+            group.push_back(&b);
+        } else {
+            b.settled = true;
+        }
+    };
+    join(first);
+    for (branch & b : branches) {
+        if (first.parent && b.parent == first.parent && &b != &first && !b.live && !b.settled) {
+            join(b);
+        }
+    }
+    return snapshots.begin(group);
+}
+
+// On a device that is half full, the idle branch that is neither copied nor known to be worth no copy. nullptr: there is
+// none.
+branch * prefix_tree::next_to_copy() const {
+    if (!memory.facts.on_device || n_used(branches) * 2 < memory.facts.n_cells) {
+        return nullptr;
+    }
+    const auto waits = std::find_if(branches.begin(), branches.end(),
+                                    [](const branch & b) { return !b.live && !b.settled; });
+    return waits == branches.end() ? nullptr : const_cast<branch *>(&*waits);
 }
 
 bool prefix_tree::evict_one(evict_for what, const branch * except) {
@@ -182,7 +238,7 @@ bool prefix_tree::evict_one(evict_for what, const branch * except) {
     if (!next) {
         return false;
     }
-    if (next->n_freeable() > 0) {
+    if (next->n_freeable() > 0 && !memory.facts.on_device) {
         snapshots.keep(*next, false);
     }
     remove(next);

@@ -19,6 +19,12 @@ struct branch_match : token_match {
     branch * from = nullptr; // nullptr: there is none
 };
 
+// What a trim may cost.
+struct trim_terms {
+    bool    busy     = false; // sequences run: idle branches may hold twice as many cells, and any number of ids
+    int64_t t_max_us = 0;     // for copies; one is made in any case
+};
+
 class prefix_tree {
   public:
     // n_idle_max: cells that idle branches may hold together; twice as many while sequences run. n_parallel: sequences
@@ -46,7 +52,7 @@ class prefix_tree {
     // The last token was not decoded: the branch loses it.
     void undo_last(branch * b);
     // Stores a snapshot of a branch on disk, if there is one.
-    void save(const branch & b) { snapshots.save(b); }
+    void save(branch & b) { snapshots.save(b); }
     // The branch becomes idle.
     void release(branch * b);
     void remove(branch * b);
@@ -54,13 +60,16 @@ class prefix_tree {
     // Removes the idle branches of this set of adapters, without snapshots.
     void drop_idle(uint64_t adapters);
 
-    // Evicts idle branches until n cells are free; returns n, or fewer if there is no more room.
+    // Evicts idle branches until n cells are free, for a request that waits; returns n, or fewer if there is no more room.
     int32_t make_room(int32_t n);
-    // Whether idle branches hold more cells or ids than they may.
-    bool is_over_budget() const { return counts().n_idle > n_idle_max || lacks_ids(); }
-    // Evicts the next idle branch if they hold too much. One at a time, since a snapshot takes milliseconds. busy:
-    // sequences run, so they may hold twice as many cells, and any number of ids.
-    void trim_to_budget(bool busy);
+    // Whether idle branches hold more cells or ids than they may, or wait for a copy.
+    bool needs_trim() const;
+    bool is_copying() const { return snapshots.is_copying(); }
+    // Copies idle branches in pieces, and evicts the next one that is copied if they hold too much. On a device they are
+    // copied before they hold too much, so that a request that needs their cells need not wait.
+    void trim_to_budget(const trim_terms & terms);
+    // Computing one token of a prompt takes so long.
+    void note_token_us(double t_us) { snapshots.note_token_us(t_us); }
 
     // `replaced` does not count as a pin.
     cell_counts counts(const branch * replaced = nullptr) const {
@@ -72,7 +81,9 @@ class prefix_tree {
     }
 
   private:
-    bool evict_one(evict_for what, const branch * except = nullptr);
+    bool     evict_one(evict_for what, const branch * except = nullptr);
+    bool     begin_copy(branch & first);
+    branch * next_to_copy() const;
     // The ids of pins are not missed.
     bool lacks_ids() const { return (int32_t) free_ids.size() + counts().n_pins < n_spare_ids; }
 

@@ -29,24 +29,33 @@ static bool covers(const std::vector<llama_token> & longer, const std::vector<ll
            std::equal(shorter.begin(), shorter.end(), longer.begin());
 }
 
-int32_t prefix_store::n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk) const {
+int32_t n_served(const std::list<snapshot> & list, const std::vector<llama_token> & tokens, uint64_t adapters,
+                 bool exact, bool on_disk) {
     int32_t most = 0;
-    for (const snapshot & s : snapshots) {
+    for (const snapshot & s : list) {
         const bool    out = s.adapters != adapters || (on_disk && s.file == 0);
         const int32_t n   = out ? 0 : common_length(s.tokens, tokens);
-        if (!params.exact || n == (int32_t) s.tokens.size()) {
+        if (!exact || n == (int32_t) s.tokens.size()) {
             most = std::max(most, n);
         }
     }
     return most;
 }
 
-snapshot_parts prefix_store::parts_of(const std::vector<llama_token> & tokens, uint64_t adapters) const {
+int32_t n_tokens_of(const snapshot_parts & parts) {
+    int32_t n = 0;
+    for (const auto & part : parts) {
+        n += (int32_t) part->n_tokens;
+    }
+    return n;
+}
+
+snapshot_parts parts_of(const std::list<snapshot> & list, const std::vector<llama_token> & tokens,
+                        uint64_t adapters) {
     snapshot_parts best;
     int32_t        most = 0;
-    for (const snapshot & s : snapshots) {
-        const bool    out    = params.exact || s.adapters != adapters;
-        const int32_t n_same = out ? 0 : common_length(s.tokens, tokens);
+    for (const snapshot & s : list) {
+        const int32_t n_same = s.adapters == adapters ? common_length(s.tokens, tokens) : 0;
         int32_t       n      = 0;
         auto          part   = s.parts.begin();
         for (; part != s.parts.end() && n + (int32_t) (*part)->n_tokens <= n_same; part++) {
@@ -62,7 +71,8 @@ snapshot_parts prefix_store::parts_of(const std::vector<llama_token> & tokens, u
 
 // Files share no parts: each holds a whole text. It must be new for at least a quarter.
 bool prefix_store::worth_a_file(const std::vector<llama_token> & tokens, uint64_t adapters) const {
-    return has_disk && (tokens.size() - (size_t) n_held(tokens, adapters, true)) * 4 >= tokens.size();
+    const auto n_held = (size_t) n_served(snapshots, tokens, adapters, params.exact, true);
+    return has_disk && (tokens.size() - n_held) * 4 >= tokens.size();
 }
 
 void prefix_store::put(const std::vector<llama_token> & tokens, uint64_t adapters,

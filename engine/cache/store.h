@@ -28,6 +28,15 @@ struct snapshot {
     uint64_t                 file = 0;     // 0: it is not on disk
 };
 
+// How many of these tokens, from the first on, a snapshot of the list serves. exact: only all tokens of a snapshot count;
+// on_disk: only snapshots with a file count.
+int32_t n_served(const std::list<snapshot> & list, const std::vector<llama_token> & tokens, uint64_t adapters,
+                 bool exact, bool on_disk = false);
+// The parts of these tokens' beginning, from the snapshot of the list that has the most of them in memory.
+snapshot_parts parts_of(const std::list<snapshot> & list, const std::vector<llama_token> & tokens,
+                        uint64_t adapters);
+int32_t n_tokens_of(const snapshot_parts & parts);
+
 // The parts in memory. Several snapshots may have the same part, which is counted once.
 class part_memory {
   public:
@@ -48,11 +57,8 @@ class prefix_store {
     bool active() const { return params.ram_bytes > 0 || params.folder; }
     bool may_take(size_t n_bytes) const { return n_bytes <= params.ram_bytes || has_disk; }
 
-    // How many of these tokens, from the first on, a snapshot serves. on_disk: only snapshots with a file count.
-    int32_t n_held(const std::vector<llama_token> & tokens, uint64_t adapters, bool on_disk = false) const;
-    // The parts of these tokens' beginning, from the snapshot in memory that has the most of them. None where snapshots
-    // are exact.
-    snapshot_parts parts_of(const std::vector<llama_token> & tokens, uint64_t adapters) const;
+    uint64_t                    n_memory() const { return params.ram_bytes; }
+    const std::list<snapshot> & held() const { return snapshots; }
     // From now on this is the memory for snapshots.
     void limit_memory(uint64_t n_bytes);
     // Stores a snapshot in memory, in a file, or both, as far as there is room.

@@ -21,10 +21,11 @@ struct embedding_facts {
 
 // The facts that readers of commands need.
 struct model_facts {
-    const llama_model * model       = nullptr;
-    const llama_vocab * vocab       = nullptr;
-    int32_t             n_ctx_seq   = 0; // tokens of one sequence at most
-    size_t              n_piece_max = 0; // bytes of the longest token
+    const llama_model * model        = nullptr;
+    const llama_vocab * vocab        = nullptr;
+    int32_t             n_ctx_seq    = 0; // tokens of one sequence at most
+    size_t              n_piece_max  = 0; // bytes of the longest token
+    int32_t             n_gpu_layers = 0; // layers that GPUs compute
 
     std::shared_ptr<adapter_list> adapters; // with threads that read commands
     embedding_facts               embedding;

@@ -7,8 +7,6 @@
 #include <string>
 #include <unistd.h>
 
-static const int32_t n_default_cells = 65536; // more would cost start-up time and memory that few use
-
 // Bytes of KV cache that one token needs.
 static double cell_bytes(const llama_model * model, const common_params & params) {
     const double n_row = (double) llama_model_n_embd(model) / std::max(llama_model_n_head(model), 1) *
@@ -18,14 +16,19 @@ static double cell_bytes(const llama_model * model, const common_params & params
             ggml_type_size(params.cache_type_v) / (double) ggml_blck_size(params.cache_type_v));
 }
 
+// Of all GPUs together, since the cells of each layer lie where the layer does; without one, of the host.
 static double free_bytes() {
+    double n_free = 0;
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         size_t             free = 0, total = 0;
         ggml_backend_dev_t dev = ggml_backend_dev_get(i);
         if (ggml_backend_dev_type(dev) == GGML_BACKEND_DEVICE_TYPE_GPU) {
             ggml_backend_dev_memory(dev, &free, &total);
-            return (double) free;
+            n_free += (double) free;
         }
+    }
+    if (n_free > 0) {
+        return n_free;
     }
     const long n_pages = sysconf(
 #ifdef _SC_AVPHYS_PAGES

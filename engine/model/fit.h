@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+const int32_t n_default_cells = 65536; // more would cost start-up time and memory that few use
+
 // As many cells as all sequences need at full length, unless that is more than a quarter of the free memory or more
 // than requests are likely to use.
 int32_t default_n_ctx(const llama_model * model, const common_params & params);

@@ -2,6 +2,7 @@
 
 #include "model/embedding.h"
 #include "model/fit.h"
+#include "model/placement.h"
 #include "util/json.h"
 
 #include <algorithm>
@@ -35,10 +36,8 @@ static size_t longest_piece(const llama_vocab * vocab) {
     return n;
 }
 
-static llama_context * make_context(llama_model * model, common_params & params) {
-    if (params.n_ctx == 0) {
-        params.n_ctx = default_n_ctx(model, params);
-    }
+// Those of the context that generates. Sets the sizes of the batch in `params`.
+static llama_context_params context_params(common_params & params) {
     // ids of live branches, of an idle branch beside each, of idle prefixes, and of the copies of a snapshot's parts
     const int32_t n_seq_max = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids + 1);
     params.n_ubatch = std::max(std::min(params.n_batch, params.n_ubatch), n_seq_max); // llama.cpp asserts it
@@ -48,7 +47,25 @@ static llama_context * make_context(llama_model * model, common_params & params)
     cparams.n_seq_max             = n_seq_max;
     cparams.n_outputs_max_per_seq = 0;
     cparams.pooling_type          = LLAMA_POOLING_TYPE_UNSPECIFIED; // --pooling is for the other context
-    return llama_init_from_model(model, cparams);
+    return cparams;
+}
+
+static llama_context * make_context(llama_model * model, common_params & params) {
+    if (params.n_ctx == 0) {
+        params.n_ctx = default_n_ctx(model, params);
+    }
+    return llama_init_from_model(model, context_params(params));
+}
+
+// Where the GPUs do not take all of the model, there are as many cells as have room beside the layers that they take.
+static llama_model * load_weights(common_params & params, llama_model_params & mparams) {
+    const uint32_t n_fitted = fit_to_devices(params, mparams, context_params(params));
+    llama_model *  model    = llama_model_load_from_file(params.model.path.c_str(), mparams);
+    const bool     in_part  = mparams.n_gpu_layers != params.n_gpu_layers;
+    if (model && n_fitted > 0 && (in_part || n_fitted < (uint32_t) llama_model_n_ctx_train(model))) {
+        params.n_ctx = std::min((int32_t) n_fitted, n_default_cells);
+    }
+    return model;
 }
 
 // False, after a line on stderr, when the files do not fit the model. Without control vectors it does nothing.
@@ -105,9 +122,9 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
     progress_report report                  = {on_progress};
     params.load_progress_callback           = report_progress;
     params.load_progress_callback_user_data = &report;
-    llama_model * model =
-        llama_model_load_from_file(params.model.path.c_str(), common_model_params_to_llama(params));
-    loaded_model  loaded;
+    llama_model_params mparams = common_model_params_to_llama(params);
+    llama_model *      model   = load_weights(params, mparams);
+    loaded_model       loaded;
     model_facts & facts   = loaded.facts;
     const int32_t n_train = model ? llama_model_n_ctx_train(model) : 0;
     facts.adapters        = std::make_shared<adapter_list>(model, prefix_cache);
@@ -118,10 +135,12 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
         loaded.ctx      = make_context(model, facts, params);
     }
     if (!loaded.ctx || !apply_control_vectors(loaded.ctx, params)) {
+        explain_failed_load(params, mparams, context_params(params));
         fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
         return std::nullopt;
     }
-    facts.n_ctx_seq   = sequence_limit(model, params, n_train, (int32_t) llama_n_ctx(loaded.ctx));
-    facts.n_piece_max = longest_piece(facts.vocab);
+    facts.n_gpu_layers = n_gpu_layers(model, mparams);
+    facts.n_ctx_seq    = sequence_limit(model, params, n_train, (int32_t) llama_n_ctx(loaded.ctx));
+    facts.n_piece_max  = longest_piece(facts.vocab);
     return loaded;
 }

@@ -1,5 +1,6 @@
 #include "protocol/ready.h"
 
+#include "model/placement.h"
 #include "protocol/event_line.h"
 #include "util/backend.h"
 
@@ -61,6 +62,9 @@ void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_
         .raw("adapters", facts.adapters->to_json())
         .raw("embedding", embedding)
         .text("backend", backend_name())
+        .raw("devices", placement_to_json(ctx))
+        .integer("layers", n_layers(facts.model))
+        .integer("gpu_layers", facts.n_gpu_layers)
         .text("cpu", cpu_variant())
         .text("commit", llama_commit());
     write_lines(fd, line);

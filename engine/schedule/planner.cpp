@@ -180,6 +180,7 @@ void sequence_planner::plan_late_starts() {
         if (!s->cells) {
             return;
         }
+        s->cells->n_rivals = (int32_t) next->sequences.size();
         next->n_live++;
         if (next->n_waiting() == 0) {
             drop_prompt(tree, *next);
@@ -244,6 +245,7 @@ step_plan planner::plan(request_lists & requests, prefix_cache & cache, row_list
 void planner::decoded(const step_plan & plan, int64_t t_us) {
     if (plan.n_prefill >= n_prefill_min) {
         n_prefill_budget = (int32_t) (t_prefill_us * plan.n_tokens() / (t_us + 1));
+        t_token_us       = (double) t_us / plan.n_tokens();
     }
     for (const planned_token & t : plan.tokens) {
         t.cells->n_decoded = t.cells->n_past();
@@ -305,6 +307,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
             !(s.cells = tree.open(r.command->adapters.key, r.prompt.cells, r.n_prompt()))) {
             continue;
         }
+        s.cells->n_rivals = (int32_t) r.sequences.size();
         started.push_back({&r, &s, prompt.i_row, 1});
         r.n_live++;
     }

@@ -20,6 +20,8 @@ class planner {
 
     // The plan was decoded in so many microseconds: the prefill budget follows.
     void decoded(const step_plan & plan, int64_t t_us);
+    // Of computing one token of a prompt, by the last step that told it; 0: none has.
+    double token_us() const { return t_token_us; }
     // The plan was not decoded.
     void undo(const step_plan & plan, request_lists & requests, prefix_tree & tree) const;
     // A prompt is complete: as many of its sequences start as there is room for, each to be sampled from its last row.
@@ -29,6 +31,7 @@ class planner {
   private:
     const planner_params params;
     int32_t              n_prefill_budget = 64; // tokens of prompts that take 100 ms, by the last such step
+    double               t_token_us       = 0;
     uint64_t             last_adapters    = 0;  // key of the last step's set
 };
 

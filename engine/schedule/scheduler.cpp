@@ -12,6 +12,7 @@
 static const int64_t t_write_us = 2000;
 // Time without a request, before idle prefixes are evicted: that takes milliseconds, and requests often follow at once
 static const int64_t t_quiet_us  = 50000;
+static const int64_t t_piece_us  = 2000;       // of copying idle prefixes, while nothing runs
 static const int64_t t_return_us = 1000000;    // without work, before freed memory is returned
 static const int64_t t_sleep_us  = 3600000000; // with nothing to do
 static const int64_t t_disk_us   = 100;        // between two looks for an answer of the disk
@@ -40,12 +41,20 @@ void scheduler::run(command_reader & reader) {
         if (idle()) {
             kept.prefixes.end_searches();
         }
-        kept.prefixes.tree.trim_to_budget(!idle() || patience_us() > 0);
+        trim();
         if (is_quiet()) {
             return_freed_memory();
             noted.last.returned = ggml_time_us();
         }
     }
+}
+
+// Copies of idle prefixes take at most a twentieth of the time between two steps; while nothing runs they are in pieces, so
+// that a command does not wait.
+void scheduler::trim() {
+    const bool busy = !idle() || patience_us() > 0;
+    kept.prefixes.tree.note_token_us(plans.token_us());
+    kept.prefixes.tree.trim_to_budget({busy, idle() ? t_piece_us : noted.count.t_last_step / 20});
 }
 
 void scheduler::step() {
@@ -82,7 +91,8 @@ void scheduler::step() {
     if (!steady || idle() || ggml_time_us() - noted.last.written >= t_write_us) {
         write_out(!steady);
     }
-    noted.count.t_steps += n_tokens > 0 ? ggml_time_us() - t_begin : 0;
+    noted.count.t_last_step = n_tokens > 0 ? ggml_time_us() - t_begin : 0;
+    noted.count.t_steps += noted.count.t_last_step;
 }
 
 bool scheduler::decode(const step_plan & plan) {
@@ -348,11 +358,14 @@ int64_t scheduler::patience_us() const {
     if (!idle()) {
         return waits_for_disk() ? t_disk_us : 0;
     }
-    if (!kept.prefixes.tree.is_over_budget() && noted.last.returned >= noted.last.busy) {
+    if (kept.prefixes.tree.is_copying()) {
+        return 0;
+    }
+    const bool needs_trim = kept.prefixes.tree.needs_trim();
+    if (!needs_trim && noted.last.returned >= noted.last.busy) {
         return t_sleep_us;
     }
-    const int64_t until =
-        kept.prefixes.tree.is_over_budget() ? noted.last.worked + t_quiet_us : noted.last.busy + t_return_us;
+    const int64_t until = needs_trim ? noted.last.worked + t_quiet_us : noted.last.busy + t_return_us;
     return std::max(until - ggml_time_us(), (int64_t) 0);
 }
 

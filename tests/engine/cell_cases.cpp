@@ -143,7 +143,7 @@ static void run_budget(const budget_row & row) {
     for (const char * text : {"abcd", "efgh"}) {
         w.prefixes.tree.release(grow(w, text));
     }
-    w.prefixes.tree.trim_to_budget(row.busy);
+    w.prefixes.tree.trim_to_budget({row.busy, 0});
     expect_equal(row.expected, counts_of(w));
 }
 
@@ -155,9 +155,9 @@ static void run_ids() {
     for (char letter = 'a'; letter < 'a' + 6; letter++) {
         w.prefixes.tree.release(grow(w, std::string(1, letter)));
     }
-    expect(w.prefixes.tree.is_over_budget(), "idle branches hold an id too many");
-    w.prefixes.tree.trim_to_budget(false);
-    expect(!w.prefixes.tree.is_over_budget(), "no id was freed");
+    expect(w.prefixes.tree.needs_trim(), "idle branches hold an id too many");
+    w.prefixes.tree.trim_to_budget({false, 0});
+    expect(!w.prefixes.tree.needs_trim(), "no id was freed");
     expect(!knows(w, "a") && knows(w, "b"), "another branch than the oldest was evicted");
 }
 

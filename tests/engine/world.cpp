@@ -52,13 +52,43 @@ size_t test_cells::n_bytes(llama_seq_id id) const {
     return by_id.count(id) ? by_id.at(id).size() * 2 * sizeof(int32_t) : 0;
 }
 
-size_t test_cells::read(llama_seq_id id, uint8_t * data, size_t) const {
-    for (const auto & [position, cell] : by_id.at(id)) {
-        const int32_t pair[] = {position, *cell};
-        memcpy(data, pair, sizeof(pair));
-        data += sizeof(pair);
+// Fails when a cell is read that no id has any more.
+class test_reader final : public cell_reader {
+  public:
+    explicit test_reader(const std::map<llama_seq_id, std::map<llama_pos, std::shared_ptr<llama_token>>> & by_id)
+        : by_id(by_id) {}
+
+    bool add(llama_seq_id id, uint8_t * data, size_t) override {
+        for (const auto & [position, cell] : by_id.at(id)) {
+            left.push_back({position, cell, data});
+            data += 2 * sizeof(int32_t);
+        }
+        return true;
     }
-    return n_bytes(id);
+    size_t advance(size_t) override {
+        if (left.empty()) {
+            return 0;
+        }
+        const one_cell & next = left.back();
+        expect(!next.cell.expired(), "a cell is copied that was freed");
+        const int32_t pair[] = {next.position, *next.cell.lock()};
+        memcpy(next.to, pair, sizeof(pair));
+        left.pop_back();
+        return sizeof(pair);
+    }
+
+  private:
+    struct one_cell {
+        llama_pos                  position;
+        std::weak_ptr<llama_token> cell;
+        uint8_t *                  to;
+    };
+    const std::map<llama_seq_id, std::map<llama_pos, std::shared_ptr<llama_token>>> & by_id;
+    std::vector<one_cell>                                                             left;
+};
+
+std::unique_ptr<cell_reader> test_cells::reader() {
+    return std::make_unique<test_reader>(by_id);
 }
 
 bool test_cells::write(llama_seq_id id, const uint8_t * data, size_t n_all) {
@@ -128,7 +158,7 @@ static model_facts facts_of(const world_params & p) {
 }
 
 world::world(const world_params & p)
-    : cells({p.n_cells, p.n_ids, p.recurrent}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
+    : cells({p.n_cells, p.n_ids, p.recurrent, p.on_device, 8}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
       admits(p.n_parallel), plans(planning(p)), updates{vocab, prefixes.tree, out}, facts(facts_of(p)),
       n_parallel(p.n_parallel) {}
 

@@ -33,8 +33,9 @@ class test_cells final : public cell_memory {
     void   remove(llama_seq_id id, llama_pos begin) override;
     void   clear() override { by_id.clear(); }
     size_t n_bytes(llama_seq_id id) const override;
-    size_t read(llama_seq_id id, uint8_t * data, size_t n_max) const override;
     bool   write(llama_seq_id id, const uint8_t * data, size_t n_all) override;
+
+    std::unique_ptr<cell_reader> reader() override; // a cell a piece
 
     void    decode(const step_plan & plan);
     int32_t n_used() const;
@@ -75,6 +76,7 @@ struct world_params {
     int32_t  n_idle    = 256; // cells of idle branches
     bool     recurrent = false;
     uint64_t ram_bytes = 0; // for snapshots
+    bool     on_device = false;
 };
 
 class world {

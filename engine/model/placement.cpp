@@ -1,0 +1,169 @@
+#include "model/placement.h"
+
+#include "util/json.h"
+
+#include "../src/llama-ext.h" // of llama.cpp: the memory by device
+
+#include <fit.h> // llama.cpp's common/fit.h
+#include <ggml-backend.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <sys/stat.h>
+#include <vector>
+
+static const double   n_weights_at_most = 1.2;      // of the file's size
+static const uint64_t n_besides         = 2u << 30; // bytes: cells, buffers, and what is left free
+static const double   mib               = 1024 * 1024;
+
+namespace {
+
+struct memory_size {
+    uint64_t free = 0, total = 0; // bytes
+};
+
+} // namespace
+
+static memory_size memory_of(ggml_backend_dev_t device) {
+    size_t free = 0, total = 0;
+    ggml_backend_dev_memory(device, &free, &total);
+    return {free, total};
+}
+
+// Other machines' devices count, too (--rpc).
+static bool is_gpu(ggml_backend_dev_t device) {
+    const auto type = ggml_backend_dev_type(device);
+    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
+}
+
+static bool has_gpus() {
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        if (is_gpu(ggml_backend_dev_get(i))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t free_on_gpus() {
+    uint64_t n = 0;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        n += is_gpu(device) ? memory_of(device).free : 0;
+    }
+    return n;
+}
+
+// Of the first file; a model in parts is larger, so its fit is always computed.
+static uint64_t file_size(const std::string & path) {
+    struct stat s;
+    const bool  in_parts = path.find("-of-") != std::string::npos;
+    return !in_parts && stat(path.c_str(), &s) == 0 ? (uint64_t) s.st_size : UINT64_MAX / 4;
+}
+
+//
+// before the load
+//
+
+static bool may_be_too_large(const common_params & params) {
+    const double n_model = n_weights_at_most * (double) file_size(params.model.path);
+    return has_gpus() && (params.n_ctx > 0 || n_model + (double) n_besides > (double) free_on_gpus());
+}
+
+uint32_t fit_to_devices(common_params & params, llama_model_params & model, llama_context_params context) {
+    if (!params.fit_params || !may_be_too_large(params)) {
+        return 0;
+    }
+    const int32_t  n_before = model.n_gpu_layers;
+    const uint32_t n_asked  = context.n_ctx;
+    const auto     status   = common_fit_params(
+        params.model.path.c_str(), &model, &context, params.tensor_split,
+        params.tensor_buft_overrides.empty() ? nullptr : params.tensor_buft_overrides.data(),
+        params.fit_params_target.data(), (uint32_t) params.fit_params_min_ctx, nullptr, GGML_LOG_LEVEL_ERROR);
+    if (status != COMMON_PARAMS_FIT_STATUS_SUCCESS) {
+        return 0;
+    }
+    if (model.n_gpu_layers != n_before) {
+        fprintf(stderr,
+                "llama-batched: the model is larger than the %.0f MiB that are free on the GPUs: they take %d layers, and "
+                "the CPU the others\n",
+                (double) free_on_gpus() / mib, model.n_gpu_layers);
+    }
+    return n_asked == 0 ? context.n_ctx : 0;
+}
+
+void explain_failed_load(const common_params & params, const llama_model_params & model,
+                         llama_context_params context) {
+    if (!has_gpus()) {
+        return;
+    }
+    try {
+        std::vector<ggml_backend_dev_t> devices;
+        uint32_t                        n_layers = 0, n_train = 0, n_experts = 0;
+        const auto sizes = common_get_device_memory_data(params.model.path.c_str(), &model, &context, devices,
+                                                         n_layers, n_train, n_experts, GGML_LOG_LEVEL_NONE);
+        for (size_t i = 0; i < devices.size(); i++) {
+            const double n_needed = (double) (sizes[i].model + sizes[i].context + sizes[i].compute);
+            if (n_needed > (double) sizes[i].free) {
+                fprintf(stderr,
+                        "llama-batched: %.0f MiB are needed on %s, and %.0f are free: leave out -ngl, or give fewer "
+                        "layers (-ngl), fewer cells (--ctx) or smaller ones (-ctk q8_0 -ctv q8_0)\n",
+                        n_needed / mib, ggml_backend_dev_name(devices[i]), (double) sizes[i].free / mib);
+            }
+        }
+    } catch (const std::exception &) { // the file is at fault, and llama.cpp has said so
+    }
+}
+
+//
+// after the load
+//
+
+static void append_device(std::string & out, ggml_backend_dev_t device, const llama_memory_breakdown_data & used) {
+    const memory_size memory = memory_of(device);
+    out += out.size() > 1 ? ",{\"name\":" : "{\"name\":";
+    append_json_string(out, ggml_backend_dev_name(device));
+    out += ",\"description\":";
+    append_json_string(out, ggml_backend_dev_description(device));
+    const std::pair<const char *, uint64_t> numbers[] = {{"model", used.model},
+                                                         {"context", used.context},
+                                                         {"compute", used.compute},
+                                                         {"free", memory.free},
+                                                         {"total", memory.total}};
+    for (const auto & [name, value] : numbers) {
+        out += std::string(",\"") + name + "\":" + std::to_string(value);
+    }
+    out += "}";
+}
+
+std::string placement_to_json(const llama_context * ctx) {
+    ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    std::map<ggml_backend_dev_t, llama_memory_breakdown_data> used;
+    for (const auto & [type, one] : llama_get_memory_breakdown(ctx)) {
+        ggml_backend_dev_t device = ggml_backend_buft_is_host(type) ? cpu : ggml_backend_buft_get_device(type);
+        llama_memory_breakdown_data & sum = used[device ? device : cpu];
+        sum.model += one.model;
+        sum.context += one.context;
+        sum.compute += one.compute;
+    }
+    std::string out = "[";
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (device != cpu && used.count(device) > 0) {
+            append_device(out, device, used[device]);
+        }
+    }
+    append_device(out, cpu, used[cpu]);
+    return out + "]";
+}
+
+int32_t n_layers(const llama_model * model) {
+    return llama_model_n_layer(model) + 1;
+}
+
+int32_t n_gpu_layers(const llama_model * model, const llama_model_params & params) {
+    const int32_t n = n_layers(model);
+    return llama_model_n_devices(model) == 0 ? 0 : params.n_gpu_layers < 0 ? n : std::min(n, params.n_gpu_layers);
+}
