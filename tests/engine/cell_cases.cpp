@@ -208,6 +208,155 @@ static void run_shared_parts() {
     expect_equal("used 80, idle 0, shared 40", counts_of(w));
 }
 
+// Copies in pieces: three texts of one prompt, each long enough for a snapshot.
+struct copied_world : world {
+    explicit copied_world(const world_params & p) : world(p) {
+        prompt = grow(*this, std::string(40, 'a'));
+        for (char letter = 'b'; letter < 'e'; letter++) {
+            texts.push_back(grow(*this, std::string(40, letter), prompt, 40));
+        }
+    }
+    void release_all() {
+        for (branch * b : texts) {
+            prefixes.tree.release(b);
+        }
+        prefixes.tree.release(prompt);
+    }
+    // Trims, one cell at a time, until nothing is left to do; returns how often.
+    int trim(bool busy = false) {
+        int n = 0;
+        while (prefixes.tree.needs_trim()) {
+            prefixes.tree.trim_to_budget({busy, 0});
+            expect(++n < 1000, "trimming does not end");
+        }
+        return n;
+    }
+    // How many of the prompt and its texts are found in snapshots.
+    int n_kept() {
+        int n = 0;
+        for (const char * end : {"", "b", "c", "d"}) {
+            const std::string    text = std::string(40, 'a') + (*end ? std::string(40, *end) : "");
+            prefix_cache::search asked;
+            const auto           match = prefixes.find(letters::tokens(text), (int32_t) text.size(), by_tokens, 0, asked);
+            if (match.length == (int32_t) text.size()) {
+                expect_equal(text, text_of(*this, match.from).substr(0, text.size()));
+                n++;
+            }
+            if (match.restored) {
+                prefixes.tree.release(match.from);
+            }
+        }
+        return n;
+    }
+
+    branch *              prompt = nullptr;
+    std::vector<branch *> texts;
+};
+
+struct copy_row {
+    const char * name;
+    bool         on_device;
+    double       token_us; // of computing a token; copying one takes 8 bytes / 2048
+    int32_t      n_rivals;
+    bool         evicted_for_a_request; // not by a trim
+    int          n_kept;                // of a prompt and three texts
+};
+
+static const copy_row copies[] = {
+    {"in host memory all are copied", false, 0.0001, 3, false, 4},
+    {"in host memory also in front of a request", false, 0.0001, 3, true, 4},
+    {"on a device what takes longer to compute is copied", true, 1, 3, false, 4},
+    {"on a device nothing is copied in front of a request", true, 1, 3, true, 0},
+    {"on a device one text of many is computed again, its prompt is copied", true, 1, 1000, false, 1},
+    {"on a device what is computed sooner than copied is not copied", true, 0.0001, 3, false, 0},
+    {"on a device all are copied until it is known how long computing takes", true, 0, 1000, false, 4},
+};
+
+static void run_copies(const copy_row & row) {
+    world_params p;
+    p.n_ctx_seq = 128;
+    p.n_idle    = 0;
+    p.on_device = row.on_device;
+    p.ram_bytes = 1 << 20;
+    copied_world w(p);
+    for (branch * b : w.texts) {
+        b->n_rivals = row.n_rivals;
+    }
+    w.prefixes.tree.note_token_us(row.token_us);
+    w.release_all();
+    if (row.evicted_for_a_request) {
+        w.prefixes.tree.make_room(p.n_cells);
+    }
+    w.trim();
+    expect_equal("used 0, idle 0, shared 0", counts_of(w));
+    expect_equal(std::to_string(row.n_kept), std::to_string(w.n_kept()));
+}
+
+// The cells of the prompt and of its three texts are copied once each, a cell in each call of the trim.
+static void run_copies_in_pieces() {
+    world_params p;
+    p.n_ctx_seq = 128;
+    p.n_idle    = 0;
+    p.ram_bytes = 1 << 20;
+    copied_world w(p);
+    w.release_all();
+    w.prefixes.tree.trim_to_budget({false, 0}); // begins
+    for (int i = 0; i < 160; i++) {
+        expect(w.prefixes.tree.is_copying(), "the copy ends early");
+        expect_equal("used 160, idle 160, shared 120", counts_of(w));
+        w.prefixes.tree.trim_to_budget({false, 0});
+    }
+    w.prefixes.tree.trim_to_budget({false, 0}); // nothing is left
+    expect(!w.prefixes.tree.is_copying(), "cells are copied twice");
+    w.trim();
+    expect_equal("4", std::to_string(w.n_kept()));
+}
+
+// A branch that is evicted while it is copied takes the copy with it; the others are copied again.
+static void run_copy_is_dropped() {
+    world_params p;
+    p.n_ctx_seq = 128;
+    p.n_idle    = 80;
+    p.on_device = true;
+    p.ram_bytes = 1 << 20;
+    copied_world w(p);
+    w.release_all();
+    for (int i = 0; i < 20; i++) {
+        w.prefixes.tree.trim_to_budget({false, 0});
+    }
+    expect(w.prefixes.tree.is_copying(), "nothing is copied");
+    w.prefixes.tree.make_room(p.n_cells - 120); // for a request: one of the texts is evicted
+    expect(!w.prefixes.tree.is_copying(), "cells of an evicted branch are copied");
+    w.trim();
+    expect_equal("3", std::to_string(w.n_kept()));
+}
+
+// On a device that is half full idle branches are copied before there are too many of them.
+static void run_early_copies() {
+    world_params p;
+    p.n_ctx_seq = 128;
+    p.n_cells   = 400;
+    p.on_device = true;
+    p.ram_bytes = 1 << 20;
+    copied_world w(p);
+    w.release_all();
+    w.trim();
+    expect_equal("used 160, idle 160, shared 120", counts_of(w));
+    w.prefixes.tree.make_room(400);
+    expect_equal("0", std::to_string(w.n_kept())); // 160 of 400 cells: nothing is copied early
+
+    branch * more = grow(w, std::string(100, 'x'));
+    w.prefixes.tree.release(more);
+    branch * last = grow(w, std::string(101, 'y'));
+    w.prefixes.tree.release(last);
+    w.trim();
+    expect_equal("used 201, idle 201, shared 0", counts_of(w));
+    w.prefixes.tree.make_room(400);
+    prefix_cache::search asked;
+    const auto match = w.prefixes.find(letters::tokens(std::string(100, 'x')), 100, by_tokens, 0, asked);
+    expect(match.restored, "what was copied early is lost when it is evicted");
+}
+
 //
 // matches by text
 //
@@ -242,6 +391,9 @@ void add_cell_cases(std::vector<test_case> & cases) {
     for (const budget_row & row : budgets) {
         cases.push_back({std::string("trim to budget, ") + row.name, [&row] { run_budget(row); }});
     }
+    for (const copy_row & row : copies) {
+        cases.push_back({std::string("evict, ") + row.name, [&row] { run_copies(row); }});
+    }
     const test_case others[] = {
         {"cells, those that branches share are counted once", run_counts},
         {"cells, the branches that share them become their owners", run_heirs},
@@ -252,6 +404,9 @@ void add_cell_cases(std::vector<test_case> & cases) {
         {"trim to budget, idle branches leave ids for two requests", run_ids},
         {"evict, for an id", run_open_evicts},
         {"snapshot, an evicted branch comes back as far as it is needed", run_snapshot},
+        {"evict, texts of one prompt are copied together, in pieces", run_copies_in_pieces},
+        {"evict, a branch takes its copy with it", run_copy_is_dropped},
+        {"evict, a device that is half full copies early", run_early_copies},
         {"snapshot, cells that a live branch has are not restored again", run_shared_parts},
     };
     cases.insert(cases.end(), std::begin(others), std::end(others));
