@@ -202,8 +202,17 @@ void prefix_tree::trim_to_budget(const trim_terms & terms) {
     }
 }
 
-// Begins to copy a branch, and together with it the others that share the same prompt, as far as they are worth it.
-// False: it is worth none.
+// The branch that all branches of this text begin with.
+static const branch * root_of(const branch & b) {
+    const branch * root = &b;
+    while (root->parent) {
+        root = root->parent;
+    }
+    return root;
+}
+
+// Begins to copy a branch, and together with it the others that begin as it does, as far as they are worth it. False: it
+// is worth none.
 bool prefix_tree::begin_copy(branch & first) {
     std::vector<branch *> group;
     const auto            join = [&](branch & b) {
@@ -215,7 +224,7 @@ bool prefix_tree::begin_copy(branch & first) {
     };
     join(first);
     for (branch & b : branches) {
-        if (first.parent && b.parent == first.parent && &b != &first && !b.live && !b.settled) {
+        if (&b != &first && !b.live && !b.settled && root_of(b) == root_of(first)) {
             join(b);
         }
     }

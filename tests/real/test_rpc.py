@@ -17,38 +17,11 @@ import pytest
 
 from tests.real.test_prefix import words
 from tests.support.cluster import eventually
-from tests.support.places import BINARY, ROOT, STORYTELLER
+from tests.support.lender import Lender
+from tests.support.places import ROOT, STORYTELLER
 from tests.support.serving import LASTING, Server, serving
 
 BODY: dict[str, Any] = {"prompt": "Once upon a time", "n": 8, "max_tokens": 24, "ignore_eos": True, "seed": 5}
-
-
-class Lender:
-    """A ggml-rpc-server on a port of loopback."""
-
-    def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [BINARY.with_name("ggml-rpc-server"), "-H", "127.0.0.1", "-p", str(self.port), "-t", "1"]
-        quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-        eventually(self._listens)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def _listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
 
 
 @pytest.fixture
