@@ -1,0 +1,67 @@
+"""Where a step's time goes, by the engine's own account and by the clock.
+
+steps.py evictions MODEL: one prompt six times with 64 and 128 sequences of 500 tokens, so that earlier tails
+    are evicted: wall time beside the engine's account of its steps.
+steps.py profile MODEL: a step's time in the model and outside it, beside the bare loop's step.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from programs import SAMPLING, arguments, bare, engine
+
+from benchmarks.answers import Ask, words
+from benchmarks.sides.asked import Pipe
+from benchmarks.sides.table import Load
+
+TIMES = 6
+PROMPT = 400
+
+
+def evictions(model: Path, layers: str, tokens: int) -> None:
+    for n in (64, 128):
+        cells = 2048 + n * (tokens + 100)
+        with engine(layers).started(Load(model, n, cells)) as pipe, pipe.running.awake():
+            for i in range(TIMES):
+                print(f"n={n} {i + 1}: {account(pipe, asked(n, tokens))}", flush=True)
+
+
+def profile(model: Path, layers: str, tokens: int) -> None:
+    for n in (1, 8, 32, 128):
+        load = Load(model, n, 2048 + n * (tokens + 100))
+        with engine(layers).started(load) as pipe, pipe.running.awake():
+            pipe.ask(asked(n, 8))
+            print(f"n={n}: {account(pipe, asked(n, tokens))}", flush=True)
+        with bare(layers).started(load) as loop:
+            figures = loop.rates(asked(n, tokens))
+            print(f"n={n}: the bare loop's step {1000 * n / figures['decode']:.2f} ms", flush=True)
+
+
+def asked(n: int, tokens: int) -> Ask:
+    return Ask(words(PROMPT, "steps"), n, tokens, SAMPLING)
+
+
+def account(pipe: Pipe, ask: Ask) -> str:
+    """One request's steps: their time by the engine and by the clock, and until the first token."""
+    before, began = pipe.status(), time.perf_counter()
+    answer = pipe.ask(ask)
+    wall, after = time.perf_counter() - began, pipe.status()
+    steps, step, model = (after[name] - before[name] for name in ("steps", "step_us", "model_us"))
+    engine_ms, model_ms, wall_ms = step / 1e3 / steps, model / 1e3 / steps, 1e3 * wall / steps
+    return (
+        f"step {engine_ms:.2f} ms, in the model {model_ms:.2f}, by the clock {wall_ms:.2f} "
+        f"({1e6 * wall / step:.2f} of the account), {wall:.2f} s in all, "
+        f"first token {1e3 * answer.first:.0f} ms, {answer.rate:,.0f} tokens/s"
+    )
+
+
+def main() -> None:
+    given = arguments(__doc__, "what", tokens=0)
+    work, tokens = {"evictions": (evictions, 500), "profile": (profile, 64)}[given.what]
+    work(Path(given.model), given.ngl, given.tokens or tokens)
+
+
+if __name__ == "__main__":
+    main()
