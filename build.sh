@@ -65,8 +65,9 @@ main() {
     set_up
     read_options "$@"
     find_compiler
-    if [ -n "$source_only" ]; then give_source && return; fi
+    if [ -n "$source_only" ]; then choose_cuda && give_source && return; fi
     choose_backend
+    choose_cuda
     choose_rdma
     choose_rpath
     use_ccache
@@ -233,6 +234,55 @@ choose_backend() {
     esac
 }
 
+# What CUDA needs beside nvcc: cuBLAS, of the toolkit, the system or Python's package nvidia-cublas (of .venv, or of the
+# cache, where scripts/wheel puts it), and libcuda, of the driver, the toolkit or, only to link with it, made here.
+choose_cuda() {
+    cuda_lacks=''
+    has_flag GGML_CUDA=ON || return 0
+    if ! works nvcc; then
+        cuda_lacks="no nvcc on PATH or in /usr/local/cuda/bin: install NVIDIA's CUDA toolkit (cuda-toolkit)" && return
+    fi
+    local toolkit major
+    toolkit=$(nvcc --dryrun -x cu /dev/null 2>&1 | sed -n 's/^#\$ TOP=//p')
+    major=$(nvcc --version | sed -n 's/.*release \([0-9]*\).*/\1/p')
+    has_cuda_library libcublas.so "$toolkit" || use_cublas_of_python "$toolkit" "$major"
+    if ! has_cuda_library libcuda.so "$toolkit"; then flags+=("-DCUDA_cuda_driver_LIBRARY=$(libcuda_stub)"); fi
+}
+
+has_cuda_library() { # has_cuda_library FILE TOOLKIT
+    local folder
+    for folder in "$2"/lib64 "$2"/lib64/stubs "$2"/targets/*/lib "$2"/targets/*/lib/stubs \
+        /usr/lib /usr/lib64 /usr/lib/*-linux-gnu; do
+        if [ -e "$folder/$1" ]; then return; fi
+    done
+    return 1
+}
+
+use_cublas_of_python() { # use_cublas_of_python TOOLKIT MAJOR
+    local found
+    for found in {"$root"/.venv/lib/python3*/site-packages,"$cache/cublas"}/nvidia/c*/lib/libcublas.so."$2"; do
+        [ -e "$found" ] || continue
+        flags+=("-DCUDA_cublas_LIBRARY=$found" "-DCMAKE_CUDA_FLAGS=${CUDAFLAGS:-} -isystem ${found%/lib/*}/include")
+        return
+    done
+    cuda_lacks="no cuBLAS of CUDA $2 in ${1:-the toolkit}: install the toolkit's libcublas-dev, or run"
+    cuda_lacks+=" '.venv/bin/python -m pip install nvidia-cublas==$2.*'"
+}
+
+libcuda_stub() { echo "$cache/stubs/libcuda.so"; }
+
+make_libcuda_stub() {
+    has_flag "$(libcuda_stub)" || return 0
+    run mkdir -p "$cache/stubs"
+    run "${CC:-cc}" -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$(libcuda_stub)" packaging/cuda/libcuda.c ||
+        fail_with_log "no libcuda to link with can be made"
+}
+
+fail_if_cuda_lacks() {
+    [ -n "$cuda_lacks" ] || return 0
+    if [ -n "$dry_run" ]; then say "$cuda_lacks"; else fail "$cuda_lacks"; fi
+}
+
 has_nvidia_gpu() { [[ $(nvidia-smi -L 2> /dev/null) == *GPU* ]]; }
 
 # RDMA is for those who ask for --rpc: a build for all would need its library where it runs.
@@ -368,10 +418,12 @@ ensure_source() {
 give_source() {
     name_the_trees
     find_python
+    fail_if_cuda_lacks
     take_lock
     ensure_venv
     ensure_build_tools
     ensure_source
+    make_libcuda_stub
     printf '%s\n' "$source_tree" "${flags[@]}"
 }
 
@@ -448,8 +500,10 @@ binary_is_current() {
 
 ensure_binary() {
     ! binary_is_current || return 0
+    fail_if_cuda_lacks
     ensure_build_tools
     ensure_source
+    make_libcuda_stub
     programs=(llama-batched ${dev:+engine-tests})
     if [ -n "$dev$rpc" ]; then programs+=(ggml-rpc-server); fi
     leave_out "$(cat "$without" 2> /dev/null)"

@@ -127,3 +127,32 @@ def test_the_source_archive_has_the_files_that_the_wheel_is_made_of(tmp_path: Pa
         'set(BUILD_SHARED_LIBS [==[ON]==] CACHE STRING "")',
         'set(A [==[$B]==] CACHE STRING "")',
     ]
+
+
+def test_the_module_for_gpus_and_the_extra_that_names_it_fit_exactly_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    module = tomllib.loads(SCRIPT["cuda_project"]("13.0"))["project"]
+    (extra,) = project["optional-dependencies"]["cuda"]
+    assert extra.startswith(f"{module['name']}=={project['version']};")
+    assert module["version"] == project["version"]
+    assert module["dependencies"] == [
+        f"llama-srb=={project['version']}",
+        "nvidia-cublas>=13.0,<14",
+        "nvidia-cuda-runtime>=13.0,<14",
+    ]
+
+
+def test_the_module_for_gpus_is_made_of_ggml_alone_and_finds_nvidias_packages(tmp_path: Path) -> None:
+    tree = tmp_path / "llama.cpp"
+    for name in ("LICENSE", "ggml/CMakeLists.txt", "ggml/src/ggml-cuda/a.cu", "src/llama.cpp", "ggml/src/ggml.c",
+                 "ggml/cmake/a.cmake", "ggml/include/ggml.h", "ggml/src/ggml-cpu/a.c"):  # fmt: skip
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_text("text\n")
+    staged, flags = tmp_path / "staged", ["-DGGML_CUDA=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN"]
+    SCRIPT["stage_cuda"](staged, tree, flags, "86-real;90-real", "13.0")
+    names = {str(path.relative_to(staged)) for path in staged.rglob("*") if path.is_file()}
+    assert {"CMakeLists.txt", "pyproject.toml", "LICENSE", "ggml/src/ggml-cuda/a.cu", "ggml/LICENSE"} <= names
+    assert "src/llama.cpp" not in names
+    given = (staged / "flags.cmake").read_text()
+    assert 'set(CMAKE_CUDA_ARCHITECTURES [==[86-real;90-real]==] CACHE STRING "")' in given
+    assert 'set(CMAKE_INSTALL_RPATH [==[$ORIGIN:$ORIGIN/../../nvidia/cu13/lib]==] CACHE STRING "")' in given
