@@ -1,26 +1,30 @@
-"""Compiles engine, CUDA module and llama-server on the machine with the GPU, if the pack has sources.
+"""Compiles on the machine with the GPU what the pack has as sources: engine, CUDA module, llama-server.
 
-What is made is put into the folder of the programs, and given back in $OUT in pieces of 15 MiB for
-benchmarks/gpu/pack --compiled, so that a later pack carries it.
+Objects that were compiled before the pack was made are carried and taken as they are. What is made is put
+into the folder of the programs, and given back in $OUT in pieces of 15 MiB for pack --compiled.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from programs import ROOT, WORK
 
 PACK, OUT = ROOT / ".gpu", Path(os.environ.get("OUT", WORK / "out"))
-SOURCE, OBJECTS = WORK / "source", WORK / "objects"
-# The second line is needed for comparisons only: if time is short, it is the second line that is missing.
-TARGETS = (("ggml-cuda", "llama-batched"), ("llama-batched-bench", "llama-server"))
-SITES = [Path(folder) for folder in sys.path]
+SOURCE = WORK / "source"
+TREES = {  # a tree of objects: its source, and its targets
+    "cuda": (SOURCE / "ggml", ("ggml-cuda",)),
+    "objects": (SOURCE, ("llama-batched", "llama-batched-bench", "llama-server")),
+}
+PROGRAMS = TREES["objects"][1]
 BEGAN = time.monotonic()
 
 
@@ -28,11 +32,13 @@ def say(text: str) -> None:
     print(f"{time.monotonic() - BEGAN:.0f} s: {text}", flush=True)
 
 
-def flags() -> dict[str, str]:
-    given: dict[str, str] = json.loads((PACK / "flags.json").read_text())
-    return (
-        given | cublas() | {"CUDA_cuda_driver_LIBRARY": stub(), "LLAMA_BATCHED_SOURCE": str(ROOT / "engine")}
-    )
+def configure() -> None:
+    (SOURCE / "ggml/ggml.pc.in").touch()
+    given = json.loads((PACK / "flags.json").read_text())
+    ours = {"CUDA_cuda_driver_LIBRARY": stub(), "LLAMA_BATCHED_SOURCE": str(ROOT / "engine")} | cublas()
+    for name, (source, _) in TREES.items():
+        flags = [f"-D{flag}={value}" for flag, value in (given[name] | ours).items()]
+        run("cmake", "-S", source, "-B", WORK / name, "-G", "Ninja", *flags)
 
 
 def cublas() -> dict[str, str]:
@@ -40,7 +46,7 @@ def cublas() -> dict[str, str]:
     toolkit = Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc").resolve().parents[1]
     if any((toolkit / name / "libcublas.so").exists() for name in ("lib64", "targets/x86_64-linux/lib")):
         return {}
-    for site in SITES:
+    for site in map(Path, sys.path):
         for library in site.glob("nvidia/c*/lib/libcublas.so.1*"):
             include = f"-isystem {PACK / 'include'}"
             return {"CUDA_cublas_LIBRARY": str(library), "CMAKE_CUDA_FLAGS": include}
@@ -54,21 +60,64 @@ def stub() -> str:
     return str(library)
 
 
-def run(*command: str | Path) -> None:
-    log = OUT / "compile.txt"
-    with log.open("a") as file:
-        done = subprocess.run([*map(str, command)], stdout=file, stderr=file, check=False)
+def run(*command: str | Path, cwd: Path | None = None, shell: bool = False) -> str:
+    done = subprocess.run(
+        command[0] if shell else [*map(str, command)],
+        cwd=cwd,
+        shell=shell,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    with (OUT / "compile.txt").open("a") as log:
+        log.write(f"{' '.join(map(str, command))[-300:]}\n{done.stdout}")
     if done.returncode != 0:
-        print(log.read_text()[-3000:])
-        raise SystemExit(f"{command[0]} exited with {done.returncode}")
+        print(done.stdout[-3000:])
+        raise SystemExit(f"{str(command[-1])[-300:]} exited with {done.returncode}")
+    return done.stdout
+
+
+def build() -> None:
+    """Runs ninja's commands without ninja, which would compile again what it has not compiled itself."""
+    makes, compiles, links = sorted_commands()
+    for tree, command in makes:
+        run(command, cwd=tree, shell=True)
+    missing = [(tree, command) for tree, command in compiles if not (tree / made_by(command)).exists()]
+    missing.sort(key=lambda one: ".cu.o" not in one[1])  # they take longest
+    say(f"{len(compiles)} objects, of which {len(compiles) - len(missing)} were carried")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda one: run(one[1], cwd=one[0], shell=True), missing))
+    say("compiled")
+    for tree, command in links:
+        run(command, cwd=tree, shell=True)
+
+
+def sorted_commands() -> tuple[list[tuple[Path, str]], list[tuple[Path, str]], list[tuple[Path, str]]]:
+    """Commands that make sources, that compile, and that link, each with the folder that it runs in."""
+    makes, compiles, links = [], [], []
+    for name, (_, targets) in TREES.items():
+        tree = WORK / name
+        for command in run("ninja", "-C", tree, "-t", "commands", *targets).splitlines():
+            if command.startswith("ninja: "):
+                continue
+            kind = links if command.startswith(": &&") else compiles if " -c " in command else makes
+            kind.append((tree, command))
+    return makes, compiles, links
+
+
+def made_by(command: str) -> str:
+    found = re.search(r" -o (\S+)", command)
+    assert found, command
+    return found[1]
 
 
 def gather() -> None:
     """Programs and libraries, without symbols."""
     (WORK / "bin").mkdir(exist_ok=True)
-    names = [name for line in TARGETS for name in line]
-    programs = [path for name in names if (path := OBJECTS / "bin" / name).exists()]
-    for path in (*programs, *OBJECTS.rglob("lib*.so")):
+    trees = [WORK / name for name in TREES]
+    libraries = [path for tree in trees for path in tree.rglob("lib*.so")]
+    for path in (*(WORK / "objects/bin" / name for name in PROGRAMS), *libraries):
         shutil.copy(path, WORK / "bin")
         run("strip", "--strip-unneeded", WORK / "bin" / path.name)
 
@@ -80,26 +129,15 @@ def give_back() -> None:
 
 def main() -> None:
     if (WORK / "bin/libggml-cuda.so").exists():
-        return say("all is there")
-    (SOURCE / "ggml/ggml.pc.in").touch()
-    run(
-        "cmake",
-        "-S",
-        SOURCE,
-        "-B",
-        OBJECTS,
-        "-G",
-        "Ninja",
-        *(f"-D{name}={value}" for name, value in flags().items()),
-    )
-    say("configured")
-    for targets in TARGETS:
-        run("cmake", "--build", OBJECTS, "--parallel", str(os.cpu_count()), "--target", *targets)
+        say("all is there")
+    else:
+        configure()
+        say("configured")
+        build()
         gather()
-        say(f"compiled {', '.join(targets)}")
-    give_back()
-    say("given back")
-    return None
+        say("linked")
+        give_back()
+        say("given back")
 
 
 if __name__ == "__main__":

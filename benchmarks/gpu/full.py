@@ -6,6 +6,7 @@ Prints when each is ready, where it computes, and one answer.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from programs import ROOT, WORK, arguments
+from programs import ROOT, WORK, arguments, attempt
 
 from benchmarks.sides.table import free_port, healthy
 
@@ -108,7 +109,8 @@ def main() -> None:
             ("llama-server", "/v1/completions", "/props", [str(WORK / "bin/llama-server"), "-np", "4", "-m"]),
         ):
             port = free_port()
-            start(name, [*command, model, "--port", str(port)], port, path, dict(BODY), facts)
+            argv = [*command, model, "--port", str(port)]
+            attempt(name, functools.partial(start, name, argv, port, path, dict(BODY), facts))
             with contextlib.suppress(OSError):
                 subprocess.run(nvidia, check=False)
 

@@ -6,6 +6,7 @@ tokens: those while some prompt is computed, and the others.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import statistics
@@ -14,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from programs import SAMPLING, arguments, ours, theirs
+from programs import SAMPLING, arguments, attempt, ours, theirs
 
 from benchmarks.answers import Answer, Ask, words
 from benchmarks.sides.table import Load, Side
@@ -107,7 +108,7 @@ def main() -> None:
     load = Load(Path(given.model), parallel, cells)
     sides = {"llama-srb": ours(given.ngl), "llama-server": theirs(given.ngl)["llama-server"]}
     for name, side in sides.items():
-        measure(name, side, load, given.tokens)
+        attempt(name, functools.partial(measure, name, side, load, given.tokens))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
@@ -77,6 +78,15 @@ def theirs(layers: str) -> dict[str, Side]:
 
 def bare(layers: str) -> Side:
     return Side("bare loop", carried(bare_loop, "-ngl", layers), looping)
+
+
+def attempt(name: str, work: Callable[[], Any]) -> Any:
+    """One side's fault ends no other's figures."""
+    try:
+        return work()
+    except Exception as error:  # a program that was carried may fail in any way; the line says how
+        print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+        return None
 
 
 def arguments(about: str, *positional: str, tokens: int) -> argparse.Namespace:

@@ -7,10 +7,11 @@ steps.py profile MODEL: a step's time in the model and outside it, beside the ba
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 
-from programs import SAMPLING, arguments, bare, engine
+from programs import SAMPLING, arguments, attempt, bare, engine
 
 from benchmarks.answers import Ask, words
 from benchmarks.sides.asked import Pipe
@@ -34,9 +35,14 @@ def profile(model: Path, layers: str, tokens: int) -> None:
         with engine(layers).started(load) as pipe, pipe.running.awake():
             pipe.ask(asked(n, 8))
             print(f"n={n}: {account(pipe, asked(n, tokens))}", flush=True)
-        with bare(layers).started(load) as loop:
-            figures = loop.rates(asked(n, tokens))
-            print(f"n={n}: the bare loop's step {1000 * n / figures['decode']:.2f} ms", flush=True)
+        attempt("the bare loop", functools.partial(bare_step, load, layers, tokens))
+
+
+def bare_step(load: Load, layers: str, tokens: int) -> None:
+    with bare(layers).started(load) as loop:
+        rate = loop.rates(asked(load.parallel, tokens))["decode"]
+    step = 1000 * load.parallel / rate
+    print(f"n={load.parallel}: the bare loop's step {step:.2f} ms", flush=True)
 
 
 def asked(n: int, tokens: int) -> Ask:

@@ -11,7 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from programs import SAMPLING, arguments, bare, ours, theirs
+from programs import SAMPLING, arguments, attempt, bare, ours, theirs
 
 from benchmarks.answers import Ask, words
 from benchmarks.sides.table import Load, Side
@@ -77,15 +77,6 @@ def measured(server: Any, ask: Ask) -> tuple[float, float]:
 def cell(figures: list[tuple[float, float]]) -> str:
     rate, first = (statistics.median(column) for column in zip(*figures, strict=True))
     return f"{rate:,.0f} ({1000 * first:,.0f})"
-
-
-def attempt(name: str, work: Any) -> Any:
-    """One side's fault ends no other's figures."""
-    try:
-        return work()
-    except Exception as error:  # a program that was carried may fail in any way; the line says how
-        print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
-        return None
 
 
 if __name__ == "__main__":
