@@ -6,6 +6,7 @@
 #   download/  the source archive, where git cannot reach llama.cpp
 #   source/    llama.cpp with the patches applied, by commit and patches
 #   objects/   CMake's trees, by source, flags, compilers and machine
+#   wheel/     those of scripts/wheel
 #
 # It may be killed at any time and run again: a stage works under a temporary name and renames the result at its end, or
 # has a mark while it is unfinished. A stamp is part of the renamed result, or is written after the work.
@@ -37,7 +38,7 @@ options() {
 --sanitize  -DLLAMA_SANITIZE_UNDEFINED=ON
 --sanitize  -DGGML_SANITIZE_ADDRESS=ON
 --sanitize  -DGGML_SANITIZE_UNDEFINED=ON
---source    .                              only get llama.cpp's source; print its folder and CMake's flags, one a line
+--source    .                              only get llama.cpp's source, for scripts/wheel
 --dry-run   .                              print the commands without running them
 --help      .                              print this
 END
@@ -65,10 +66,10 @@ main() {
     set_up
     read_options "$@"
     find_compiler
+    choose_rdma
     if [ -n "$source_only" ]; then choose_cuda && give_source && return; fi
     choose_backend
     choose_cuda
-    choose_rdma
     choose_rpath
     use_ccache
     read_venv_stamp
@@ -107,7 +108,9 @@ tell() { printf 'build.sh: %s\n' "$1" >&2 && has_reported=yes; }
 fail() { tell "$1" && exit 1; }
 
 fail_with_log() {
-    grep -E -m 5 '([Ee]rror|ERROR|FAILED)[: ]' "$log" >&2 || true
+    local lines
+    lines=$(grep -E -m 5 '([Ee]rror|ERROR|FAILED)[: ]' "$log" || true)
+    printf '%s' "${lines:+${lines//"$objects/checkout/"/}$'\n'}" >&2 # a file of engine/ by its name here, not by the copy's
     fail "$1. Log: $log"
 }
 
@@ -414,7 +417,8 @@ ensure_source() {
     run mv "$source_tree.new" "$source_tree"
 }
 
-# For scripts/wheel: prints the flags without those for this machine's GPU.
+# For scripts/wheel: prints the source's folder, the folder for objects, and the flags without those for this machine's
+# GPU, one a line.
 give_source() {
     name_the_trees
     find_python
@@ -424,7 +428,7 @@ give_source() {
     ensure_build_tools
     ensure_source
     make_libcuda_stub
-    printf '%s\n' "$source_tree" "${flags[@]}"
+    printf '%s\n' "$source_tree" "$cache/wheel/${key:0:16}" "${flags[@]}"
 }
 
 begin_source() { run rm -rf "$source_tree.new" && run mkdir -p "$source_tree.new"; }
@@ -524,18 +528,33 @@ compile() {
     fill_folder
 }
 
-# A tree of objects is configured for one checkout's engine/ at a time. If this changes, llama.cpp's objects are kept.
+# A tree of objects has a copy of engine/ (and of tests/engine/) that is compiled there, and a file that names it. Without
+# this file CMake's first run was interrupted; trees of older versions were configured for the engine/ of a checkout.
 configure() {
-    local engine_of=$objects/engine-of
-    [ "$(cat "$engine_of" 2> /dev/null)" != "$root" ] || return 0
-    # Without this file CMake's first run was interrupted.
-    if [ -e "$engine_of" ]; then : > "$engine_of"; else run rm -rf "$objects"; fi
+    local engine_of=$objects/engine-of copy=$objects/checkout
+    if [ ! -e "$engine_of" ]; then run rm -rf "$objects"; fi
+    copy_engine "$copy"
+    [ "$(cat "$engine_of" 2> /dev/null)" != "$copy" ] || return 0
     say "llama-batched: CMake"
     run "$cmake" -S "$source_tree" -B "$objects" -G Ninja -DCMAKE_MAKE_PROGRAM="$ninja" \
-        -DLLAMA_BATCHED_SOURCE="$root/engine" "${flags[@]}" ||
+        -DLLAMA_BATCHED_SOURCE="$copy/engine" "${flags[@]}" ||
         fail_with_log "CMake stopped; mend what the log names and run it again"
-    if [ -z "$dry_run" ]; then echo "$root" > "$engine_of"; fi
+    if [ -z "$dry_run" ]; then echo "$copy" > "$engine_of"; fi
 }
+
+# Only files that differ are copied, since Ninja goes by their times: in a new checkout all times are new.
+copy_engine() {
+    local file
+    if [ -n "$dry_run" ]; then print_command cp -R engine tests/engine "$1" && return; fi
+    while read -r file; do
+        cmp -s "$file" "$1/$file" || { mkdir -p "$1/${file%/*}" && cp "$file" "$1/$file"; }
+    done < <(engine_files)
+    while read -r file; do
+        [ -e "$file" ] || rm "$1/$file"
+    done < <(cd "$1" && engine_files)
+}
+
+engine_files() { find engine tests/engine -type f 2> /dev/null; }
 
 fill_folder() {
     local file

@@ -46,9 +46,9 @@ case "$1" in
         mkdir -p "$2/bin" && cd "$2/bin" || exit
         if [[ "$(cat ../configured)" == *SHARED_LIBS=ON* ]]; then touch libllama.so libggml-cpu-zen4.so; fi
         { echo "$ENGINE"; printf 'configured=%q\n' "$(cat ../configured)"; } > llama-batched
-        find "$OLDPWD/engine" -name "*.cpp" -exec cat {} + >> llama-batched && chmod +x llama-batched
+        find ../checkout/engine -name "*.cpp" -exec cat {} + >> llama-batched && chmod +x llama-batched
         if [[ "$*" == *ggml-rpc-server* ]]; then touch ggml-rpc-server; fi
-        if [[ "$*" == *engine-tests* ]]; then cat "$OLDPWD"/tests/engine/*.cpp > engine-tests; fi ;;
+        if [[ "$*" == *engine-tests* ]]; then cat ../checkout/tests/engine/*.cpp > engine-tests; fi ;;
 esac
 """
 
@@ -321,10 +321,12 @@ def test_an_unknown_option_is_one_line_that_names_the_nearest(
 def test_source_is_only_patched_and_named_with_the_flags_of_every_machine(checkout: Checkout) -> None:
     checkout.stand_in(LINUX | NVIDIA)
     outcome = checkout.build("--portable", "--source")
-    tree, *flags = [line for line in outcome.out.splitlines() if line[0] in "/-"]
+    tree, objects, *flags = [line for line in outcome.out.splitlines() if line[0] in "/-"]
     assert (outcome.status, outcome.called("cmake")) == (0, False), outcome.err
     assert Path(tree, "CMakeLists.txt").read_text().startswith("project(llama)\nadd(engine)\n")
+    assert Path(objects).parent == checkout.base / "cache/wheel"
     assert {"-DLLAMA_OPENSSL=OFF", "-DGGML_CPU_ALL_VARIANTS=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN"} < set(flags)
+    assert "-DGGML_RPC_RDMA=OFF" in flags
     assert not any("CUDA" in flag for flag in flags)
 
 
@@ -386,18 +388,65 @@ def test_after_dev_a_changed_case_is_compiled_again_by_every_run(checkout: Check
         assert checkout.binary() == "first\n"
 
 
+def copied(checkout: Checkout) -> dict[str, int]:
+    """The files that are compiled, with their times, by which Ninja decides."""
+    (folder,) = (checkout.base / "cache/objects").glob("*/checkout")
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()
+    }
+
+
 def test_a_second_checkout_uses_the_objects_of_the_first(checkout: Checkout) -> None:
     checkout.build()
-    objects = next((checkout.base / "cache/objects").iterdir())
-    (objects / "llama.o").write_text("compiled by the first")
-    shutil.rmtree(checkout.path / ".venv")
-    shutil.rmtree(checkout.path / "build")
+    before = copied(checkout)
+    second = checkout.another("second")
+    for path in second.path.rglob("*"):  # as git writes them
+        path.touch()
+    outcome = second.build()
+    assert (outcome.status, second.binary()) == (0, "first\n"), outcome.err
+    assert not outcome.called("cmake -S")
+    assert outcome.called("cmake --build")
+    assert copied(checkout) == before
+
+
+def test_of_a_checkout_that_differs_only_changed_files_are_compiled(checkout: Checkout) -> None:
+    (checkout.path / "engine/gone.cpp").write_text("gone\n")
+    checkout.build()
+    before = copied(checkout)
+    second = checkout.another("second")
+    (second.path / "engine/gone.cpp").unlink()
+    (second.path / "engine/main.cpp").write_text("second\n")
+    (second.path / "engine/deep/er").mkdir(parents=True)
+    (second.path / "engine/deep/er/new file.h").write_text("new\n")
+    outcome = second.build()
+    assert (outcome.status, second.binary()) == (0, "second\n"), outcome.err
+    after = copied(checkout)
+    assert after.keys() == {"engine/main.cpp", "engine/deep/er/new file.h", "tests/engine/main.cpp"}
+    assert after["engine/main.cpp"] > before["engine/main.cpp"]
+    assert after["tests/engine/main.cpp"] == before["tests/engine/main.cpp"]
+    (checkout.path / "build/bin/stamp").write_text("")
+    assert (checkout.build().status, sorted(checkout.binary().splitlines())) == (0, ["first", "gone"])
+
+
+def test_a_tree_that_was_configured_for_a_checkouts_engine_keeps_its_objects(checkout: Checkout) -> None:
+    """As build.sh did before it compiled a copy."""
+    checkout.build()
+    (objects,) = (checkout.base / "cache/objects").iterdir()
+    (objects / "llama.o").write_text("compiled then")
+    (objects / "engine-of").write_text(f"{checkout.path}\n")
+    second = checkout.another("second")
+    outcome = second.build()
+    assert outcome.called(f"-DLLAMA_BATCHED_SOURCE={objects}/checkout/engine"), outcome.err
+    assert (objects / "llama.o").exists()
+
+
+def test_a_checkout_behind_a_link_is_the_same_checkout(checkout: Checkout) -> None:
+    checkout.build()
     checkout.path.rename(checkout.base / "another")
     checkout.path.symlink_to(checkout.base / "another")
     outcome = checkout.build()
     assert outcome.status == 0, outcome.err
-    assert outcome.called(f"-DLLAMA_BATCHED_SOURCE={checkout.base / 'another'}/engine")
-    assert (objects / "llama.o").exists()
+    assert f"{checkout.base / 'another'}" in (checkout.path / ".venv/stamp").read_text()
 
 
 def test_a_plain_run_after_dev_keeps_what_dev_installed(checkout: Checkout) -> None:
