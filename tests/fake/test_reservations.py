@@ -379,12 +379,15 @@ async def test_a_list_of_prompts_too_long_for_the_queue_is_refused_as_a_whole(se
 
 
 async def test_commands_in_one_packet_are_checked_against_the_queue_one_by_one(serving: Serving) -> None:
+    """The only sequence is taken, so that none of them begins, and leaves the queue, in the meantime."""
     served = await serving("--endless", parallel=1, max_queue=4)
     async with connected(served) as socket:
+        await socket.send_json(GENERATE | {"id": "running"})
+        await until(socket, event("stream", id="running"))
         for at in range(50):
             await socket.send_json(GENERATE | {"id": str(at)})
         assert await refusals(socket, 46) == {"queue_full"}
-        assert await generated(served, socket) == 4
+        assert await generated(served, socket) == 1 + 4
 
 
 # Time
