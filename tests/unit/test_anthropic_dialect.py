@@ -17,6 +17,7 @@ from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Start, S
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 ABOUT = ServerInfo("m")
 HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
@@ -61,7 +62,7 @@ def test_texts_and_lists_of_blocks_are_contents() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("system", "content"),
     [
         ("Be brief.", "Be brief."),
@@ -291,7 +292,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fields", "param", "message"), REFUSALS, ids=lambda value: str(value)[:60])
+@each_row(("fields", "param", "message"), REFUSALS, ids=lambda value: str(value)[:60])
 def test_a_bad_body_is_refused_by_name(fields: dict[str, Any], param: str, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         reply(**fields)
@@ -479,7 +480,7 @@ def test_warnings_are_in_the_message() -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "code", "kind", "own"),
     [
         (400, None, "invalid_request_error", 400),

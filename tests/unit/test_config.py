@@ -7,6 +7,7 @@ import pytest
 from llama_srb import config
 from llama_srb.bundled import CHECKOUT
 from llama_srb.config import OPTIONS, OWNED_FLAGS, Settings, SettingsError, load, split_arguments
+from tests.support.rows import each_row
 
 
 def toml(folder: Path, text: str) -> str:
@@ -66,7 +67,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "written", "value"), VALUES)
+@each_row(("name", "written", "value"), VALUES)
 def test_values_may_have_units_and_several_forms(name: str, written: object, value: object) -> None:
     assert getattr(load({name: written}, environ={}), name) == value
 
@@ -101,7 +102,7 @@ REFUSALS: list[tuple[dict[str, object], dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "environ", "message"), REFUSALS, ids=lambda value: repr(value)[:40])
+@each_row(("options", "environ", "message"), REFUSALS, ids=lambda value: repr(value)[:40])
 def test_a_refusal_names_the_option_as_it_was_written(
     options: dict[str, object], environ: dict[str, str], message: str
 ) -> None:
@@ -168,7 +169,7 @@ def test_the_engine_gets_the_folder_for_packed_weights() -> None:
     assert command[-2:] == ("--packed-weights", f"{Path.home()}/packed")
 
 
-@pytest.mark.parametrize("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
+@each_row("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
 def test_engine_flags_that_are_settings_are_refused(flag: str) -> None:
     with pytest.raises(SettingsError, match="after --") as caught:
         load({"engine_args": ("-t", "4", flag)}, environ={})

@@ -7,9 +7,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
-
 from llama_srb.models.decisions import IDLE, Action, Limits, View, decide, has_room, next_check
+from tests.support.rows import each_row
 
 NOW = 100.0
 ONE, TWO = Limits(most=1, wait=10), Limits(most=2, wait=10)
@@ -119,7 +118,7 @@ def said(actions: list[Action]) -> list[str]:
     return [f"{action.kind} {action.key}" for action in actions]
 
 
-@pytest.mark.parametrize(("views", "limits", "expected"), MOMENTS.values(), ids=MOMENTS)
+@each_row(("views", "limits", "expected"), MOMENTS.values(), ids=MOMENTS)
 def test_a_moment(views: list[View], limits: Limits, expected: list[str]) -> None:
     assert sorted(said(decide(views, limits, NOW))) == sorted(expected)
 
@@ -140,7 +139,7 @@ CHECKS: dict[str, tuple[list[View], Limits, float | None]] = {
 }
 
 
-@pytest.mark.parametrize(("views", "limits", "expected"), CHECKS.values(), ids=CHECKS)
+@each_row(("views", "limits", "expected"), CHECKS.values(), ids=CHECKS)
 def test_the_next_check(views: list[View], limits: Limits, expected: float | None) -> None:
     assert next_check(views, limits, NOW) == expected
 
@@ -157,7 +156,7 @@ ROOM: list[tuple[list[View], Limits, int, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("views", "limits", "need", "expected"), ROOM)
+@each_row(("views", "limits", "need", "expected"), ROOM)
 def test_room_beside_loaded_models(views: list[View], limits: Limits, need: int, expected: bool) -> None:
     assert has_room(views, limits, need) == expected
 
@@ -265,7 +264,7 @@ class Simulation:
         assert self.limits.memory is None or sum(one.size for one in present) <= self.limits.memory
 
 
-@pytest.mark.parametrize("seed", range(120))
+@each_row("seed", range(120))
 def test_random_histories(seed: int) -> None:
     """No action is against its law, the limits hold, each request begins, and in bounded time."""
     simulation = Simulation(seed)

@@ -6,8 +6,7 @@ import graphlib
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.support.rows import each_row
 from tests.unit.cpp import Function, Type, parts
 
 ENGINE = Path(__file__).resolve().parents[2] / "engine"
@@ -56,7 +55,7 @@ def test_the_folders_are_those_of_the_table() -> None:
     assert {folder(name) for name in FILES} == FOLDERS.keys()
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_a_file_includes_only_along_the_arrows(name: str) -> None:
     assert included(name) <= FILES.keys(), "a header is named with its folder"
     assert {folder(other) for other in included(name)} <= FOLDERS[folder(name)] | {folder(name)}
@@ -111,7 +110,7 @@ def class_c(methods: str, members: str) -> tuple[list[Function], list[Type]]:
     return [], [Type("c", methods.split(), members.split())]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "found"),
     [
         ("class c { int a, b = f(1), *d; std::map<int, int> e; };", class_c("", "a b *d e")),
@@ -129,7 +128,7 @@ def test_declarations_are_read(source: str, found: tuple[list[Function], list[Ty
     assert parts(source) == found
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "name", "n_lines"),
     [
         ("static int f(int a) {\n  return [a] { return a; }();\n}", "f", 3),

@@ -22,6 +22,7 @@ from llama_srb.engine.events import (
 )
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 FRAMES: list[tuple[Event, str]] = [
     (Loading(0.4, "1"), '{"event": "loading", "id": "1", "progress": 0.4}'),
@@ -83,7 +84,7 @@ FRAMES: list[tuple[Event, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "data"), FRAMES, ids=lambda value: type(value).__name__)
+@each_row(("event", "data"), FRAMES, ids=lambda value: type(value).__name__)
 def test_each_event_is_one_frame(event: Event, data: str) -> None:
     assert events.render([event]).decode() == f"data: {data}\n\n"
     assert json.loads(data)["event"] == type(event).__name__.lower()

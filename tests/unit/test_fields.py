@@ -34,6 +34,7 @@ from llama_srb.request.fields import (
 from llama_srb.request.parse import extension_from, request_from
 from tests.fake_engine.fields import TABLE, Refused, check
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 COMMANDS, OBJECTS = (
     {name: schema["properties"] for name, schema in TABLE[group].items()} for group in ("commands", "$defs")
@@ -58,7 +59,7 @@ def test_the_rows_of_sampling_are_the_engines() -> None:
     assert OVERRIDE_ROWS.keys() == OBJECTS["sequences"].keys()
 
 
-@pytest.mark.parametrize("row", OVERRIDE_ROWS.values(), ids=OVERRIDE_ROWS)
+@each_row("row", OVERRIDE_ROWS.values(), ids=OVERRIDE_ROWS)
 def test_a_row_of_sampling_has_the_engines_type_and_bounds(row: Row) -> None:
     schema = OBJECTS["sequences"][row.name]
     assert schema["type"] == TYPES.get(row.type, "array")
@@ -210,12 +211,12 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", VALID, ids=json.dumps)
+@each_row("command", VALID, ids=json.dumps)
 def test_the_fake_engine_accepts_commands_that_the_engine_accepts(command: dict[str, Any]) -> None:
     check(command)
 
 
-@pytest.mark.parametrize(("command", "param"), INVALID, ids=json.dumps)
+@each_row(("command", "param"), INVALID, ids=json.dumps)
 def test_the_fake_engine_refuses_commands_that_the_engine_refuses(
     command: dict[str, Any], param: str
 ) -> None:
@@ -230,7 +231,7 @@ PAGE = (ROOT / "docs/engine-protocol.md").read_text()
 DOCUMENTED = dict(re.findall(r"^\| `(\w+)` \|([^|]*)\|", PAGE.partition("## Events")[0], re.MULTILINE))
 
 
-@pytest.mark.parametrize("op", COMMANDS)
+@each_row("op", COMMANDS)
 def test_the_page_names_every_field_of_a_command(op: str) -> None:
     names = COMMANDS[op].keys() - ENVELOPE - (COMMANDS["generate"].keys() if op == "chat" else set())
     named = set(re.findall(r"`(\w+)`", DOCUMENTED[op]))

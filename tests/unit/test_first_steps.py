@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from signal import Signals
 
-import pytest
-
 from llama_srb.engine.pool.first_steps import MEANING, TIMES, FirstSteps
+from tests.support.rows import each_row
 
 ILL, SEGV, KILL, ABRT = Signals.SIGILL, Signals.SIGSEGV, Signals.SIGKILL, Signals.SIGABRT
 WORKED = "worked"  # in place of a signal: the engine had made a step
@@ -35,7 +34,7 @@ def after(ends: list[Signals | str], program: object = "a file") -> FirstSteps:
     return found
 
 
-@pytest.mark.parametrize(("ends", "doubt", "verdict"), ROWS, ids=str)
+@each_row(("ends", "doubt", "verdict"), ROWS, ids=str)
 def test_only_three_ends_by_one_signal_in_a_row_stop_the_starts(
     ends: list[Signals | str], doubt: bool, verdict: Signals | None
 ) -> None:

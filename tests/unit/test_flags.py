@@ -15,6 +15,7 @@ from llama_srb.flags import FLAGS, FlagError
 from llama_srb.flags.fates import Always, Default, Ours, Passed, Refused
 from llama_srb.request.fields import ROWS
 from llama_srb.request.parse import Defaults, canonical, request_from
+from tests.support.rows import each_row
 
 NAMES = [name for flag in FLAGS for name in flag.names]
 
@@ -27,7 +28,7 @@ def test_a_name_stands_in_one_row() -> None:
     assert len(NAMES) == len(set(NAMES))
 
 
-@pytest.mark.parametrize("flag", fates(Default))
+@each_row("flag", fates(Default))
 def test_a_default_is_that_of_a_request_field(flag: flags.Flag) -> None:
     assert flag.fate.field in ROWS
 
@@ -65,7 +66,7 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("flag", fates(Ours))
+@each_row("flag", fates(Ours))
 def test_a_setting_under_another_name_is_translated(flag: flags.Flag) -> None:
     values, words = OWN[flag.name]
     for name in flag.names:
@@ -123,7 +124,7 @@ FIELDS: dict[str, tuple[list[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("flag", fates(Default))
+@each_row("flag", fates(Default))
 def test_a_flag_sets_the_default_of_a_field(flag: flags.Flag, tmp_path: Path) -> None:
     values, wanted = FIELDS[flag.name]
     file = tmp_path / "file"
@@ -146,7 +147,7 @@ def test_some_flags_add_up_and_none_takes_all_away() -> None:
     }
 
 
-@pytest.mark.parametrize("flag", fates(Passed))
+@each_row("flag", fates(Passed))
 def test_other_flags_go_to_the_engine_from_both_sides_of_the_dashes(flag: flags.Flag) -> None:
     if flag.name == "--chat-template-file":
         return  # the file is read at once: below
@@ -155,14 +156,14 @@ def test_other_flags_go_to_the_engine_from_both_sides_of_the_dashes(flag: flags.
     assert load({"engine_args": words}, environ={}).engine_command[-len(words) :] == tuple(words)
 
 
-@pytest.mark.parametrize("flag", fates(Always))
+@each_row("flag", fates(Always))
 def test_a_flag_for_what_is_always_so_is_accepted(flag: flags.Flag) -> None:
     for name in flag.names:
         assert flags.translate([name])[0] == []
         assert flags.sort([name]) == flags.Sorted()
 
 
-@pytest.mark.parametrize("flag", fates(Refused))
+@each_row("flag", fates(Refused))
 def test_a_refusal_names_the_flag_and_what_to_use(flag: flags.Flag) -> None:
     for name in flag.names:
         for read in (flags.translate, flags.sort):
@@ -233,7 +234,7 @@ def test_the_model_has_the_first_alias_in_alphabetical_order(tmp_path: Path) -> 
     assert load({"model": "x/m.gguf"}, environ={}).model_names == ("m", "m.gguf")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         "box",

@@ -6,7 +6,7 @@ import ast
 import graphlib
 from pathlib import Path
 
-import pytest
+from tests.support.rows import each_row
 
 PACKAGE = Path(__file__).resolve().parents[2] / "llama_srb"
 PLAIN = {
@@ -81,7 +81,7 @@ def test_the_packages_are_those_of_the_table() -> None:
     assert len(ROOMS) <= MOST_ROOMS
 
 
-@pytest.mark.parametrize("module", MODULES)
+@each_row("module", MODULES)
 def test_a_module_imports_only_along_the_arrows(module: str) -> None:
     assert {room(other) for other in imported(module)} <= ROOMS[room(module)] | {room(module)}
 
@@ -108,7 +108,7 @@ def test_no_folder_is_crowded() -> None:
         assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_IN_A_FOLDER
 
 
-@pytest.mark.parametrize(("word", "knowing"), ONLY.items(), ids=ONLY)
+@each_row(("word", "knowing"), ONLY.items(), ids=ONLY)
 def test_a_name_is_used_only_where_it_may_be(word: str, knowing: set[str]) -> None:
     def knows(module: str) -> bool:
         return any(

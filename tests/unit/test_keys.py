@@ -22,6 +22,7 @@ from llama_srb.http.auth.api_keys import Grant, Key, KeyFileError
 from llama_srb.http.auth.jwt import JwtError
 from llama_srb.http.limits import Budget, Budgets
 from llama_srb.http.routes import ROUTES
+from tests.support.rows import each_row
 
 SECRET = "0123456789" * 4
 RSA, EC = rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1())
@@ -200,7 +201,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("claims", "said"), REFUSED)
+@each_row(("claims", "said"), REFUSED)
 def test_an_invalid_jwt_is_refused_with_the_reason(claims: dict[str, Any], said: str) -> None:
     read = our_jwt.read(SECRET, None, "us", "them")
     assert read

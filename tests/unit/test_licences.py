@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 REFUSED = re.compile(r"\bA?GPL|Affero|GNU General Public", re.IGNORECASE)
 FREE_OF_IT = re.compile(r"\bLGPL|Lesser General|GPL[^,;]*exception", re.IGNORECASE)
@@ -56,7 +57,7 @@ def is_refused(said: list[str]) -> bool:
     return bool(parts) and all(REFUSED.search(part) and not FREE_OF_IT.search(part) for part in parts)
 
 
-@pytest.mark.parametrize("extra", USED_BY_USERS)
+@each_row("extra", USED_BY_USERS)
 def test_no_package_of_an_extra_is_under_the_gpl_or_agpl(extra: str) -> None:
     seen: set[str] = set()
     for line in EXTRAS[extra]:
@@ -77,7 +78,7 @@ def test_libraries_under_the_agpl_are_in_no_extra(name: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "refused"),
     [
         (["AGPL-3.0-or-later"], True),

@@ -11,6 +11,7 @@ from gguf.constants import GGML_QUANT_SIZES, LlamaFileType
 
 from llama_srb.models import gguf_header
 from llama_srb.models.gguf_header import BLOCK_SIZES, FILE_TYPES, ModelFileError
+from tests.support.rows import each_row
 
 BUNDLED = Path(__file__).parents[2] / "models" / "storyteller.gguf"
 
@@ -118,7 +119,7 @@ def test_a_model_without_a_name_is_called_by_its_file(tmp_path: Path) -> None:
 WHOLE = gguf(NAMES, [tensor("a", (32, 4), 8, 0)], data=136)
 
 
-@pytest.mark.parametrize("length", range(1, len(WHOLE)))
+@each_row("length", range(1, len(WHOLE)))
 def test_a_file_cut_anywhere_is_truncated(tmp_path: Path, length: int) -> None:
     with pytest.raises(ModelFileError, match="truncated"):
         gguf_header.read(write(tmp_path, WHOLE[:length]))
@@ -143,7 +144,7 @@ BROKEN: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("reason", BROKEN)
+@each_row("reason", BROKEN)
 def test_a_file_that_is_no_model_is_refused_with_its_path_in_one_line(tmp_path: Path, reason: str) -> None:
     path = write(tmp_path, BROKEN[reason])
     with pytest.raises(ModelFileError) as caught:

@@ -10,6 +10,7 @@ import pytest
 from llama_srb.models import names
 from llama_srb.models.names import Names, RequestIds
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ TWO = Names([TALE, POEM])
 DEFAULT = Names([TALE, POEM], default="poem")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("models", "asked", "own", "answered", "adapter", "warns"),
     [
         (ONE, None, "m", "m", None, False),
@@ -55,7 +56,7 @@ def test_the_model_of_a_name(
     assert all(f"'{asked}'" in warning and answered in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("models", "asked", "message"),
     [
         (STRICT, "gpt-4", "there is no model gpt-4 here, only m"),
@@ -112,14 +113,14 @@ REFUSED: list[tuple[Names[Model], str | None, tuple[str, ...], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("models", "asked", "allowed", "own"), GRANTS)
+@each_row(("models", "asked", "allowed", "own"), GRANTS)
 def test_a_key_gets_the_first_of_its_models_as_its_default(
     models: Names[Model], asked: str | None, allowed: tuple[str, ...], own: str
 ) -> None:
     assert models.choose(asked, allowed).model.names[0] == own
 
 
-@pytest.mark.parametrize(("models", "asked", "allowed", "status", "message"), REFUSED)
+@each_row(("models", "asked", "allowed", "status", "message"), REFUSED)
 def test_a_key_gets_no_other_model_and_no_name_of_one(
     models: Names[Model], asked: str | None, allowed: tuple[str, ...], status: int, message: str
 ) -> None:

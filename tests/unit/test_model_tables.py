@@ -12,6 +12,7 @@ from llama_srb.bundled import CHECKOUT
 from llama_srb.config import Settings, SettingsError, changes, load, tables
 from llama_srb.models import defaults
 from llama_srb.models.served import share_engines
+from tests.support.rows import each_row
 
 EXAMPLE_OF_THE_DOCS = """
 default_model = "storyteller"
@@ -121,7 +122,7 @@ VARIABLES: list[tuple[dict[str, str], str, object]] = [
 ]
 
 
-@pytest.mark.parametrize(("environ", "name", "values"), VARIABLES, ids=lambda value: str(value)[:50])
+@each_row(("environ", "name", "values"), VARIABLES, ids=lambda value: str(value)[:50])
 def test_variables_change_and_add_models(
     tmp_path: Path, environ: dict[str, str], name: str, values: list[object]
 ) -> None:
@@ -243,7 +244,7 @@ NAMES: list[Refusal] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "environ", "message"), [*FIELDS, *VARIABLE_FAULTS, *NAMES])
+@each_row(("text", "environ", "message"), [*FIELDS, *VARIABLE_FAULTS, *NAMES])
 def test_a_fault_is_named_with_its_place(
     tmp_path: Path, text: str, environ: dict[str, str], message: str
 ) -> None:
@@ -328,7 +329,7 @@ SEVERAL: list[tuple[str | None, dict[str, Any], dict[str, str], list[str], str]]
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "options", "environ", "files", "message"), SEVERAL)
+@each_row(("text", "options", "environ", "files", "message"), SEVERAL)
 def test_two_ways_to_name_models_are_not_mixed(
     tmp_path: Path, text: str | None, options: dict[str, Any], environ: dict[str, str], files: list[str],
     message: str,
@@ -390,7 +391,7 @@ CHANGES: list[tuple[str, str, tuple[list[str], list[str], list[str], tuple[str, 
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), CHANGES)
+@each_row(("old", "new", "expected"), CHANGES)
 def test_changes_of_the_sources_are_of_models_or_need_a_restart(
     tmp_path: Path, old: str, new: str, expected: object
 ) -> None:
@@ -438,7 +439,7 @@ ENGINES: dict[str, bool] = {  # what a table has more: whether its engines stay
 }
 
 
-@pytest.mark.parametrize("more", ENGINES)
+@each_row("more", ENGINES)
 def test_what_concerns_engines_needs_new_ones(tmp_path: Path, more: str) -> None:
     table = "[models.a]\n" if more.startswith("path") else A
     [old], [new] = loaded(tmp_path, A).models, loaded(tmp_path, table + more).models

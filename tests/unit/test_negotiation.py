@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
 from llama_srb.dialects.events import READ_ELSEWHERE
 from llama_srb.dialects.negotiation import (
     CLIENT_MARKS,
@@ -29,6 +27,7 @@ from llama_srb.request.parse import Defaults, request_from
 from tests.clients.captured import Captured, read
 from tests.clients.silly_tavern import SENT
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 EVENTS, OPENAI = "events", "openai"
 PATH = "/v1/completions"
@@ -83,7 +82,7 @@ CASES: list[tuple[dict[str, Any], str, dict[str, str], tuple[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "path", "headers", "expected"), CASES)
+@each_row(("body", "path", "headers", "expected"), CASES)
 def test_the_first_rule_that_says_something_decides(
     body: dict[str, Any], path: str, headers: dict[str, str], expected: tuple[str, str]
 ) -> None:
@@ -99,7 +98,7 @@ def test_only_the_last_three_rules_guess() -> None:
     assert [rule.is_guess for rule in RULES] == [False, False, False, True, True, True]
 
 
-@pytest.mark.parametrize("header", ["", ",", ";", "q=1", "a/b;q", "a/b;q=x", ";q=0", "a/b;;q=0.5;", "\x00"])
+@each_row("header", ["", ",", ";", "q=1", "a/b;q", "a/b;q=x", ";q=0", "a/b;;q=0.5;", "\x00"])
 def test_no_accept_header_is_too_strange(header: str) -> None:
     assert "application/json" not in accepted(header)
     assert "application/json" in accepted(header + ", application/json")
@@ -113,7 +112,7 @@ def test_no_field_or_alias_of_ours_is_a_client_mark() -> None:
     assert CLIENT_MARKS.keys().isdisjoint(ours | CONVERTED.keys() | UNSUPPORTED.keys())
 
 
-@pytest.mark.parametrize("mark", CLIENT_MARKS)
+@each_row("mark", CLIENT_MARKS)
 def test_a_client_mark_changes_nothing_in_the_event_stream(mark: str) -> None:
     defaults = Defaults(n=8, max_n=8, strict=True)
     plain, marked = (
@@ -130,7 +129,7 @@ def test_a_generic_body_has_all_that_it_must_have_among_the_14() -> None:
 # What clients really send
 
 
-@pytest.mark.parametrize("sent", read("http_clients.json"), ids=str)
+@each_row("sent", read("http_clients.json"), ids=str)
 def test_scripts_that_say_nothing_get_events(sent: Captured) -> None:
     headers = {"accept": sent.header("Accept"), "agent": sent.header("User-Agent")}
     assert decided(sent.fields, sent.target, **headers) == (EVENTS, "default")
@@ -139,7 +138,7 @@ def test_scripts_that_say_nothing_get_events(sent: Captured) -> None:
 RULE_OF = {"vllm": "body", "aphrodite": "body", "generic": "generic"}  # without streaming; else client-marks
 
 
-@pytest.mark.parametrize("sent", [one for one in SENT if one.target == PATH], ids=str)
+@each_row("sent", [one for one in SENT if one.target == PATH], ids=str)
 def test_silly_tavern_gets_openais_form(sent: Captured) -> None:
     headers = {"accept": sent.header("Accept"), "agent": sent.header("User-Agent")}
     rule = "body" if sent.fields.get("stream") else RULE_OF.get(sent.client, "client-marks")
@@ -194,7 +193,7 @@ CURLS = [(page.name, *one) for page in PAGES for one in commands(page.read_text(
 ASKING = [(words, shown) for _, words, shown in CURLS if asks_for_completions(words)]
 
 
-@pytest.mark.parametrize(("words", "shown"), ASKING)
+@each_row(("words", "shown"), ASKING)
 def test_each_curl_of_the_docs_gets_the_form_that_they_show(words: list[str], shown: str) -> None:
     curl = next(sent for sent in read("http_clients.json") if sent.client.startswith("curl"))
     body = json.loads(words[words.index("-d") + 1])

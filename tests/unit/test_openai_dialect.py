@@ -23,6 +23,7 @@ from llama_srb.engine.events import (
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 TOKENS = (
     {"id": 5, "text": " a", "logprob": -0.5, "top": [{"id": 5, "text": " a", "logprob": -0.5}]},
@@ -116,7 +117,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), REFUSALS)
+@each_row(("fields", "param"), REFUSALS)
 def test_a_bad_body_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse(**fields)

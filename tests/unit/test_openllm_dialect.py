@@ -11,6 +11,7 @@ from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.openllm import REPLIES, merged
 from llama_srb.engine.events import Done, Start, Stop, Stream
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 ABOUT = ServerInfo("m")
 STORY = [{"role": "system", "content": "Be brief."}]
@@ -66,7 +67,7 @@ def test_a_chat_has_a_message_or_with_more_than_one_choices() -> None:
     assert "message" not in two
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "body", "param"),
     [
         ("/complete", {}, "prompt"),

@@ -35,6 +35,7 @@ from llama_srb.engine.events import (
 )
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.sequence_name import SequenceName
+from tests.support.rows import each_row
 
 Token = {"id": 5, "text": " a", "logprob": -0.5, "top": []}
 
@@ -112,8 +113,8 @@ def read(pieces: list[bytes]) -> list[Event | None]:
     return [parse(line) for piece in pieces for line in lines.feed(piece)]
 
 
-@pytest.mark.parametrize("cut", [whole, bytewise, in_odd_pieces])
-@pytest.mark.parametrize(("line", "event"), CASES, ids=[line[10:40] for line, _ in CASES])
+@each_row("cut", [whole, bytewise, in_odd_pieces])
+@each_row(("line", "event"), CASES, ids=[line[10:40] for line, _ in CASES])
 def test_a_line_is_its_event(line: str, event: Event, cut: Callable[[bytes], list[bytes]]) -> None:
     assert read(cut(line.encode() + b"\n")) == [event]
 
@@ -124,7 +125,7 @@ def test_lines_are_read_in_order_wherever_reads_end(cut: Callable[[bytes], list[
     assert read(cut(data)) == [event for _, event in CASES]
 
 
-@pytest.mark.parametrize("rubbish", RUBBISH.values(), ids=RUBBISH)
+@each_row("rubbish", RUBBISH.values(), ids=RUBBISH)
 def test_rubbish_after_a_line_does_not_damage_the_line(rubbish: bytes) -> None:
     for line, event in CASES:
         first, second = Lines().feed(line.encode() + b"\n" + rubbish + b"\n")
@@ -150,7 +151,7 @@ def test_an_unfinished_line_is_no_line() -> None:
     assert Lines().feed(CASES[0][0].encode()) == []
 
 
-@pytest.mark.parametrize(("line", "event"), CASES, ids=[line[10:40] for line, _ in CASES])
+@each_row(("line", "event"), CASES, ids=[line[10:40] for line, _ in CASES])
 def test_unknown_fields_are_ignored(line: str, event: Event) -> None:
     if not isinstance(event, Result):  # a Result takes any field
         assert parse(line[:-1].encode() + b',"from_the_future":{"a":[1]}}') == event
@@ -199,7 +200,7 @@ COMMANDS: list[tuple[bytes, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "command"), COMMANDS, ids=[c["op"] for _, c in COMMANDS])
+@each_row(("line", "command"), COMMANDS, ids=[c["op"] for _, c in COMMANDS])
 def test_a_command_is_one_line_of_json(line: bytes, command: dict[str, Any]) -> None:
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1

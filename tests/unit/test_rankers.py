@@ -24,6 +24,7 @@ from llama_srb.request.finish import Finish, Prune
 from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.rank_by import RankBy
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 NUMBER: dict[str, Any] = {"vote": {"regex": r"\d+"}}
 
@@ -51,7 +52,7 @@ def done(events: list[Event], helpers: Helpers = NO_HELPERS, **fields: Any) -> D
 # Votes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "text", "answer"),
     [
         (r"\d+", "3 and 4 make 70", "70"),
@@ -294,7 +295,7 @@ def ended_after(*texts: str, n: int, **fields: Any) -> int | None:
     return ends[0] if ends else None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("texts", "n", "after"),
     [
         (("4", "4", "4"), 4, 3),
@@ -319,7 +320,7 @@ def test_a_vote_that_need_not_be_decided_ends_nothing() -> None:
 # The fields
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"rank_by": {"judge": {"answers": ["a", "b"]}}}, "rank_by.judge.prompt is missing"),

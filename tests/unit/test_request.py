@@ -25,6 +25,7 @@ from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse
 from llama_srb.request.sequence_name import SequenceName
 from llama_srb.request.shapes import Part
 from llama_srb.request.values import MAX_DEPTH, RequestError
+from tests.support.rows import each_row
 
 
 def parsed(**fields: Any) -> CompletionRequest:
@@ -158,7 +159,7 @@ VALUES: dict[str, Any] = {
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 
 
-@pytest.mark.parametrize(("alias", "name"), CANONICAL.items())
+@each_row(("alias", "name"), CANONICAL.items())
 def test_every_alias_reaches_its_field(alias: str, name: str) -> None:
     value = VALUES.get(name, 1)
     about = {"messages": VALUES["messages"]} if name in CHAT else {"prompt": "Once"}
@@ -188,13 +189,13 @@ def with_room(name: str, value: float) -> dict[str, Any]:
     return {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
 
 
-@pytest.mark.parametrize(("name", "value"), INSIDE)
+@each_row(("name", "value"), INSIDE)
 def test_a_value_at_a_bound_is_accepted_unchanged(name: str, value: float) -> None:
     request = parsed(**with_room(name, value))
     assert value in (getattr(request, name, None), getattr(request.sampling, name, None))
 
 
-@pytest.mark.parametrize(("name", "value"), OUTSIDE)
+@each_row(("name", "value"), OUTSIDE)
 def test_a_value_beyond_a_bound_is_refused(name: str, value: float) -> None:
     error = refusal(**with_room(name, value))
     assert error.param == name
@@ -205,7 +206,7 @@ def test_a_value_beyond_a_bound_is_refused(name: str, value: float) -> None:
 NO_NUMBERS = [True, False, "1", math.nan, math.inf, -math.inf, {}, [[]], [1, 2, 3], 10**30, "\ud800"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         (name, value)
@@ -221,13 +222,13 @@ def test_fields_of_numbers_take_only_numbers(name: str, value: object) -> None:
     assert name in error.param
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "int"])
+@each_row("name", [name for name, row in ROWS.items() if row.type == "int"])
 def test_fields_of_whole_numbers_take_only_whole_numbers(name: str) -> None:
     assert "1.5" in refusal(**{name: 1.5}).message
     parsed(**{"n": 1, name: 2.0})
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.type == "bool"])
+@each_row("name", [name for name, row in ROWS.items() if row.type == "bool"])
 def test_switches_take_only_true_or_false(name: str) -> None:
     assert refusal(**{name: 1}).message == f"{name} is 1; it must be true or false"
 
@@ -319,7 +320,7 @@ MESSAGES: list[tuple[dict[str, Any], str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "message"), MESSAGES, ids=lambda value: repr(value)[:50])
+@each_row(("fields", "param", "message"), MESSAGES, ids=lambda value: repr(value)[:50])
 def test_a_refusal_names_field_value_and_bound(fields: dict[str, Any], param: str, message: str) -> None:
     error = refusal(**fields)
     assert (error.message, error.param, error.status) == (message, param, 400)
@@ -377,7 +378,7 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "expected"), SHAPES, ids=lambda value: repr(value)[:50])
+@each_row(("fields", "expected"), SHAPES, ids=lambda value: repr(value)[:50])
 def test_each_form_of_a_setting_becomes_one_value(fields: dict[str, Any], expected: dict[str, Any]) -> None:
     request = parsed(**fields)
     assert request.engine_fields().get("sampling", {}) == expected
@@ -394,7 +395,7 @@ SCHEMA = {"type": "object", "properties": {"z": {}, "a": {}}}
 SCHEMA_TEXT = '{"type":"object","properties":{"z":{},"a":{}}}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "name", "value"),
     [
         ({"grammar": 'root ::= "x"'}, "grammar", 'root ::= "x"'),
@@ -488,7 +489,7 @@ def test_a_sequence_without_a_seed_uses_the_requests_seed(
 SPREAD = Defaults(diversity="arithmetic")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "engine"),
     [
         ({}, "arithmetic"),
@@ -608,7 +609,7 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize(("body", "message"), BODIES, ids=lambda value: repr(value)[:30])
+@each_row(("body", "message"), BODIES, ids=lambda value: repr(value)[:30])
 def test_a_body_that_is_no_object_is_refused_with_its_own_message(body: bytes, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         parse_body(body)
@@ -616,8 +617,8 @@ def test_a_body_that_is_no_object_is_refused_with_its_own_message(body: bytes, m
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize("inner", ["1", "NaN", '"\\ud800"', "[],[]", '{"a":{}}'])
-@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, *range(960, 1000), 1024, 1025])
+@each_row("inner", ["1", "NaN", '"\\ud800"', "[],[]", '{"a":{}}'])
+@each_row("depth", [MAX_DEPTH + 1, *range(960, 1000), 1024, 1025])
 def test_a_body_that_is_nested_too_deeply_is_refused_with_its_depth(depth: int, inner: str) -> None:
     more = {"[],[]": 1, '{"a":{}}': 2}.get(inner, 0)
     body = '{"prompt":' + nested(depth - 1 - more, inner) + ',"other":[]}'
@@ -645,8 +646,8 @@ def test_a_body_may_be_nested_up_to_the_bound() -> None:
 AS_TEXT = ["json_schema", "messages", "tools", "chat_template_kwargs", "dry_sequence_breakers"]
 
 
-@pytest.mark.parametrize("name", AS_TEXT)
-@pytest.mark.parametrize("depth", [MAX_DEPTH, *range(960, 1000), 20_000])
+@each_row("name", AS_TEXT)
+@each_row("depth", [MAX_DEPTH, *range(960, 1000), 20_000])
 def test_json_in_a_text_is_nested_no_deeper_than_in_a_body(name: str, depth: int) -> None:
     with pytest.raises(RequestError) as caught:
         request_from({"prompt": "x", name: nested(depth)})
@@ -727,7 +728,7 @@ def anything(dice: random.Random, depth: int = 0) -> Any:
     return items if dice.random() < 0.5 else {str(dice.choice(leaves)): item for item in items}
 
 
-@pytest.mark.parametrize("name", sorted({*KNOWN_NAMES}))
+@each_row("name", sorted({*KNOWN_NAMES}))
 def test_no_value_of_any_field_is_worse_than_a_refusal(name: str) -> None:
     dice = random.Random(name)
     for _ in range(200):
@@ -780,7 +781,7 @@ def test_reasoning_effort_is_an_argument_of_the_template() -> None:
     assert chat_fields(reasoning_effort="none")["enable_thinking"] is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "param", "message"),
     [
         ({"messages": []}, "messages", "messages is []; it must be a list of messages, at least one"),
@@ -814,7 +815,7 @@ def test_an_invalid_chat_is_refused_with_a_message(fields: dict[str, Any], param
     assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize("name", [name for name in CHAT if name != "messages"])
+@each_row("name", [name for name in CHAT if name != "messages"])
 def test_a_field_of_chats_needs_messages(name: str) -> None:
     value = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto"}.get(name, True)
     with pytest.raises(RequestError, match="given without messages"):

@@ -29,6 +29,7 @@ from llama_srb.engine.events import (
 )
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
@@ -328,7 +329,7 @@ CONVERSATIONS: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("items", "messages"), CONVERSATIONS, ids=lambda value: str(value)[:60])
+@each_row(("items", "messages"), CONVERSATIONS, ids=lambda value: str(value)[:60])
 def test_items_become_a_chats_messages(items: list[Any], messages: list[Any]) -> None:
     assert messages_of(None, items) == messages
 
@@ -360,7 +361,7 @@ def test_tools_become_functions() -> None:
 ALLOWED = {"type": "allowed_tools", "mode": "auto"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("choice", "names", "chosen"),
     [
         ("required", ["weather", "patch", "maps__find"], "required"),
@@ -449,7 +450,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "param", "message"), REFUSED, ids=lambda value: str(value)[:50])
+@each_row(("body", "param", "message"), REFUSED, ids=lambda value: str(value)[:50])
 def test_an_invalid_body_is_refused_with_a_message(body: dict[str, Any], param: str, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         responses.parse({"input": "Hello", **body}, Defaults())

@@ -10,6 +10,7 @@ import pytest
 from llama_srb.dialects.llamacpp import Seen, changes
 from llama_srb.dialects.ollama import only_loads, stay_asked, stay_of
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 RELOAD = {"model": "*", "event": "models_reload"}
 
@@ -41,7 +42,7 @@ EVENTS: list[tuple[Seen | None, Seen | None, list[dict[str, Any]]]] = [  # befor
 ]
 
 
-@pytest.mark.parametrize(("before", "now", "events"), EVENTS)
+@each_row(("before", "now", "events"), EVENTS)
 def test_events_are_the_differences_between_two_moments(
     before: Seen | None, now: Seen | None, events: list[dict[str, Any]]
 ) -> None:
@@ -56,13 +57,13 @@ DURATIONS: list[tuple[object, float | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "seconds"), DURATIONS)
+@each_row(("value", "seconds"), DURATIONS)
 def test_keep_alive_is_seconds_or_a_duration(value: object, seconds: float | None) -> None:
     asked = stay_asked({"keep_alive": value})
     assert asked == (None if seconds is None else pytest.approx(seconds))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value", ["", " ", "m", "1x", "1m 2s", "1 m", "--1", "1e9", "٣s", "1" * 200, True, [], {}, math.nan]
 )
 def test_another_keep_alive_is_refused(value: object) -> None:
@@ -70,7 +71,7 @@ def test_another_keep_alive_is_refused(value: object) -> None:
         stay_asked({"keep_alive": value})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "unload_after", "is_admin", "stay", "warning"),
     [
         (None, 60, False, None, ""),
@@ -92,7 +93,7 @@ def test_without_admin_a_model_stays_at_most_as_long_as_the_operator_says(
     assert (found, (told or "")[: len(warning)], told is None) == (stay, warning, not warning)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "body", "only"),
     [
         ("/api/generate", {}, True),

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
@@ -16,6 +15,7 @@ from llama_srb.http.routes import ROUTES
 from llama_srb.request.fields import CANONICAL, ROWS
 from llama_srb.request.parse import KNOWN_NAMES, Defaults
 from tests.support.bad_input import CASES
+from tests.support.rows import each_row
 
 DOCUMENT: Any = json.loads(json.dumps(document(Defaults(n=5, max_n=64), "1.2.3")))
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -63,9 +63,7 @@ def test_the_defaults_are_the_servers() -> None:
     assert not accepts("Request", {"prompt": "x", "n": 65})
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS.values() if row.name != "prompt"], ids=lambda row: row.name
-)
+@each_row("row", [row for row in ROWS.values() if row.name != "prompt"], ids=lambda row: row.name)
 def test_a_schema_accepts_default_and_null_and_no_value_out_of_bounds(row: Any) -> None:
     for alias in (row.name, *row.aliases):
         assert accepts("Request", {"prompt": "x", alias: None})
@@ -89,7 +87,7 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=str)
+@each_row("body", BODIES, ids=str)
 def test_valid_bodies_fit_the_schema(body: Any) -> None:
     assert accepts("Request", body)
 
@@ -107,7 +105,7 @@ BEYOND = {  # rules that a schema cannot express, or only at length
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     "case", [c for c in WRONG if not isinstance(c.body, bytes) and c.what not in BEYOND], ids=lambda c: c.what
 )
 def test_refused_bodies_do_not_fit_the_schema(case: Any) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import runpy
 
-import pytest
-
 from llama_srb.request.fields import SAMPLING_ROWS
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 PAGE = (ROOT / "docs/samplers.md").read_text()
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
@@ -19,7 +18,7 @@ def test_the_page_has_each_field_once_and_in_the_tables_order() -> None:
     assert re.findall(r"^### `(\w+)`$", PAGE, re.MULTILINE) == list(SAMPLING_ROWS)
 
 
-@pytest.mark.parametrize("name", SAMPLING_ROWS)
+@each_row("name", SAMPLING_ROWS)
 def test_a_field_has_a_text_and_a_picture(name: str) -> None:
     *text, picture = SECTIONS[name].strip().split("\n\n")
     assert text

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 from tests.support.skips import MAY_SKIP
 
 HEAD = "import pytest\n"
@@ -35,7 +34,7 @@ def run(folder: Path, source: str, name: str, **environ: str) -> tuple[int, str]
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("source", TESTS.values(), ids=TESTS)
+@each_row("source", TESTS.values(), ids=TESTS)
 def test_a_skip_fails_in_ci_with_its_reason(tmp_path: Path, source: str) -> None:
     code, output = run(tmp_path, source, "tests/real/test_x.py", CI="true")
     assert code in (1, 2)

@@ -19,6 +19,7 @@ from llama_srb.request.story.parts import Assembled, Call
 from llama_srb.request.story.ruler import MAX_KNOWN, Counts, blocks_of, places_of
 from llama_srb.request.story.shape import LoreEntry, Note, Story, read_story
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 TOKEN = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 ROOM = 400
@@ -71,7 +72,7 @@ async def test_the_parts_stand_in_their_order() -> None:
     assert tokens(one.parts[-1].text) <= 20
 
 
-@pytest.mark.parametrize("paragraphs", range(1, 60, 3))
+@each_row("paragraphs", range(1, 60, 3))
 async def test_what_is_sent_fits_and_fills_half(paragraphs: int) -> None:
     story = Story("A tale.", Note("Sad.", 30), summary="Much was.")
     text = book(paragraphs)
@@ -106,7 +107,7 @@ async def test_a_cut_is_at_a_paragraph() -> None:
     assert text[one.begins - 1] == "\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "low", "border"),
     [
         ("one two.\nthree four", 2, 9),
@@ -145,7 +146,7 @@ async def test_the_separator_may_be_empty() -> None:
 # ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "text", "why"),
     [
         (LoreEntry("", ("Lily",)), "then lily came", "key"),
@@ -317,7 +318,7 @@ def test_the_field_is_read() -> None:
     assert read_story(value) == Story("M", Note("N"), (LoreEntry("L", ("cat",)),), budget=10)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "message"),
     [
         (7, "story is 7; it must be an object: memory, note, lore, summary, budget, search, separator"),

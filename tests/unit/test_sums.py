@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from models.train.sums import columns, held_out, is_held_out, texts
+from tests.support.rows import each_row
 
 MADE = texts(2000, seed=5)
 
@@ -15,7 +14,7 @@ def numbers(question: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", question))
 
 
-@pytest.mark.parametrize("text", MADE[:200])
+@each_row("text", MADE[:200])
 def test_each_step_is_right_and_the_last_one_is_the_answer(text: str) -> None:
     question, steps = text.split(":")
     *equations, so, answer = steps.split()

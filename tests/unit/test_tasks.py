@@ -16,6 +16,7 @@ from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.shapes import Part
 from llama_srb.request.values import RequestError
 from llama_srb.tasks import Recall, Task, Tasks, applied, last_turn, pieces_of, query_of, read
+from tests.support.rows import each_row
 
 STORY = Task("story", prelude="[P]", prefix="<u>", postfix="<a>", fields={"n": 8, "temperature": 0.9})
 PLAIN = Task("plain", prelude="Be brief.")
@@ -121,7 +122,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "message"), WRONG)
+@each_row(("line", "message"), WRONG)
 def test_a_wrong_field_is_an_error_at_the_start(line: str, message: str, tmp_path: Path) -> None:
     text = f"[memories.bible]\nembedding_model = 'x'\n[tasks.a]\n{line}"
     with pytest.raises(SettingsError) as raised:
@@ -181,7 +182,7 @@ PROMPTS: list[tuple[CompletionRequest, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("request_", "expected"), PROMPTS)
+@each_row(("request_", "expected"), PROMPTS)
 def test_the_texts_of_a_task_stand_around_a_clients(request_: CompletionRequest, expected: str) -> None:
     made = applied(STORY, request_)
     assert parts_of(made) == expected
@@ -238,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "message"), REFUSED)
+@each_row(("body", "message"), REFUSED)
 def test_a_client_cannot_break_out(body: dict[str, Any], message: str) -> None:
     task = Task("t", prefix="<u>", private_tokens=("<|secret|>",))
     with pytest.raises(RequestError) as raised:
@@ -305,7 +306,7 @@ GIVEN: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "name"), GIVEN)
+@each_row(("given", "name"), GIVEN)
 def test_a_locked_field_is_refused_in_each_of_its_forms(given: dict[str, Any], name: str) -> None:
     defaults = LOCKED.over(Defaults(presets={"hot": {"temperature": 2}}))
     with pytest.raises(RequestError) as raised:
@@ -343,7 +344,7 @@ def test_each_dialect_refuses_a_locked_field(make: Any, body: dict[str, Any]) ->
         make(body, ABOUT)
 
 
-@pytest.mark.parametrize(("make", "body"), FREE)
+@each_row(("make", "body"), FREE)
 def test_what_a_dialect_sets_itself_is_not_refused(make: Any, body: dict[str, Any]) -> None:
     assert make(body, ABOUT).request.sampling.temperature == 0.5
 

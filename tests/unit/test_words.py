@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 # A scope is its name and the patterns of its files; "!" before a pattern leaves its files out.
 SCOPES = {
@@ -128,14 +129,14 @@ def hits(text: str) -> set[str]:
     return {word for word, pattern in patterns() if pattern.search(text)}
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@each_row("scope", SCOPES)
 def test_replaced_words_stay_away(scope: str) -> None:
     found = {(str(file.relative_to(ROOT)), word) for file in files(scope) for word in hits(file.read_text())}
     instead = NAMES | PHRASES
     assert [f"{file}: {word!r}, say {instead[word]!r}" for file, word in sorted(found - EXCEPTED)] == []
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@each_row("scope", SCOPES)
 def test_each_pattern_of_a_scope_finds_files(scope: str) -> None:
     assert all(list(ROOT.glob(pattern.removeprefix("!"))) for pattern in SCOPES[scope])
 
