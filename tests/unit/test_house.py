@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
-import textwrap
+import sys
 from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from types import ModuleType
 
-import pytest
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_CODE = {"studio", "__pycache__"}  # the studio is JavaScript
@@ -46,7 +47,12 @@ FILES = [
 ]
 
 
-def sizes() -> Iterator[tuple[str, str, int]]:
+@functools.cache
+def sizes() -> list[tuple[str, str, int]]:
+    return list(measured())
+
+
+def measured() -> Iterator[tuple[str, str, int]]:
     """Every bounded size: the bound's name, the place, the size."""
     folders: dict[Path, int] = {}
     for path in FILES:
@@ -66,7 +72,7 @@ def sizes() -> Iterator[tuple[str, str, int]]:
         yield "modules of a folder", str(folder.relative_to(ROOT)), count
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@each_row("bound", BOUNDS)
 def test_nothing_is_above_a_bound_but_the_exceptions(bound: str) -> None:
     above = {place for what, place, size in sizes() if what == bound and size > BOUNDS[bound]}
     assert above == {place for what, place in EXCEPTIONS if what == bound}
@@ -96,13 +102,33 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__")
 
 
+@functools.cache
+def definitions(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module by their qualified names; none if it is written in C."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):
+        return {}
+    found: dict[str, ast.ClassDef] = {}
+    inside: list[tuple[str, ast.AST]] = [("", tree)]
+    for prefix, node in inside:
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.ClassDef):
+                found[prefix + inner.name] = inner
+                inside.append((f"{prefix}{inner.name}.", inner))
+            elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+                inside.append((f"{prefix}{inner.name}.<locals>.", inner))
+            else:
+                inside.append((prefix, inner))
+    return found
+
+
+@functools.cache
 def private_members(found: type) -> Set[str]:
     """The private members that a class defines in its body or assigns as self.x."""
-    try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(found))).body
-    except (OSError, TypeError):  # written in C
+    tree = definitions(found.__module__).get(found.__qualname__)
+    if tree is None:
         return set(filter(is_private, vars(found)))
-    assert isinstance(tree, ast.ClassDef)
     names = {
         one.name
         for one in tree.body

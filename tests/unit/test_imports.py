@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.rows import each_row
@@ -52,24 +54,42 @@ def name_of(path: Path) -> str:
 MODULES = {name_of(path): path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"}
 
 
-def nodes_of(module: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(MODULES[module].read_text())))
+@dataclass(frozen=True)
+class Facts:
+    """What the tests ask of a module, read in one pass over its tree."""
+
+    imported: frozenset[str]  # modules of llama_srb
+    names: frozenset[str]  # attributes, and the words of imports
 
 
-def imported(module: str) -> set[str]:
-    """The modules of llama_srb that a module imports."""
-    found = set()
+@functools.cache
+def facts(module: str) -> Facts:
+    imported, names = set[str](), set[str]()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(ast.unparse(node).split())
+            imported |= modules_of(node, module)
+    return Facts(frozenset(imported & MODULES.keys() - {module}), frozenset(names))
+
+
+def modules_of(node: ast.Import | ast.ImportFrom, module: str) -> set[str]:
+    """The modules of llama_srb that a statement in this module imports."""
+    if isinstance(node, ast.Import):
+        assert "llama_srb" not in ast.unparse(node)
+        return set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for node in nodes_of(module):
-        if not isinstance(node, ast.ImportFrom):
-            assert not (isinstance(node, ast.Import) and "llama_srb" in ast.unparse(node))
-            continue
-        base = f"llama_srb.{package}" + f".{node.module}" * bool(node.module) if node.level else node.module
-        if (base or "").split(".")[0] == "llama_srb":
-            inner = (base or "").removeprefix("llama_srb").lstrip(".")
-            named = {f"{inner}.{alias.name}".lstrip(".") for alias in node.names}
-            found |= {name if name in MODULES else inner for name in named}
-    return found & MODULES.keys() - {module}
+    base = f"llama_srb.{package}" + f".{node.module}" * bool(node.module) if node.level else node.module or ""
+    if base.split(".")[0] != "llama_srb":
+        return set()
+    inner = base.removeprefix("llama_srb").lstrip(".")
+    named = {f"{inner}.{alias.name}".lstrip(".") for alias in node.names}
+    return {name if name in MODULES else inner for name in named}
+
+
+def imported(module: str) -> frozenset[str]:
+    return facts(module).imported
 
 
 def room(module: str) -> str:
@@ -110,12 +130,5 @@ def test_no_folder_is_crowded() -> None:
 
 @each_row(("word", "knowing"), ONLY.items(), ids=ONLY)
 def test_a_name_is_used_only_where_it_may_be(word: str, knowing: set[str]) -> None:
-    def knows(module: str) -> bool:
-        return any(
-            (isinstance(node, ast.Attribute) and node.attr == word)
-            or (isinstance(node, ast.Import | ast.ImportFrom) and word in ast.unparse(node).split())
-            for node in nodes_of(module)
-        )
-
-    found = {module for module in MODULES if knows(module)}
+    found = {module for module in MODULES if word in facts(module).names}
     assert found == {module for module in found if {module, room(module)} & knowing}

@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
+
+import pytest
 
 from tests.support.places import ROOT
-from tests.support.rows import each_row
 from tests.support.skips import MAY_SKIP
 
-HEAD = "import pytest\n"
+pytest_plugins = ["pytester"]
+
 TESTS = {
-    "a mark": "@pytest.mark.skip(reason='no browser')\ndef test_it(): pass\n",
-    "a condition": "@pytest.mark.skipif(True, reason='no browser')\ndef test_it(): pass\n",
+    "a_mark": "@pytest.mark.skip(reason='no browser')\ndef test_it(): pass\n",
+    "a_condition": "@pytest.mark.skipif(True, reason='no browser')\ndef test_it(): pass\n",
     "inside": "def test_it(): pytest.skip('no browser')\n",
-    "a fixture": "@pytest.fixture\ndef page(): pytest.skip('no browser')\ndef test_it(page): pass\n",
-    "a module": "pytest.importorskip('nothing_of_this_name', reason='no browser')\ndef test_it(): pass\n",
-    "expected to fail": "@pytest.mark.xfail(reason='no browser')\ndef test_it(): assert False\n",
-    "failing in vain": "@pytest.mark.xfail(reason='no browser')\ndef test_it(): pass\n",
+    "a_fixture": "@pytest.fixture\ndef page(): pytest.skip('no browser')\ndef test_it(page): pass\n",
+    "a_module": "pytest.importorskip('nothing_of_this_name', reason='no browser')\ndef test_it(): pass\n",
+    "expected_to_fail": "@pytest.mark.xfail(reason='no browser')\ndef test_it(): assert False\n",
+    "failing_in_vain": "@pytest.mark.xfail(reason='no browser')\ndef test_it(): pass\n",
 }
 
-
-def run(folder: Path, source: str, name: str, **environ: str) -> tuple[int, str]:
-    file = folder / name
-    file.parent.mkdir(parents=True)
-    file.write_text(HEAD + source)
-    options = ["-p", "tests.support.skips", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]
-    command = [sys.executable, "-m", "pytest", *options, f"--rootdir={folder}", str(file)]
-    environment = {name: value for name, value in os.environ.items() if name != "CI"} | environ
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
+Run = Callable[[dict[str, str]], pytest.RunResult]
 
 
-@each_row("source", TESTS.values(), ids=TESTS)
-def test_a_skip_fails_in_ci_with_its_reason(tmp_path: Path, source: str) -> None:
-    code, output = run(tmp_path, source, "tests/real/test_x.py", CI="true")
-    assert code in (1, 2)
-    assert "no browser" in output
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Run:
+    """Runs files of tests inside of this process, with the options of pyproject.toml."""
+
+    def run(sources: dict[str, str]) -> pytest.RunResult:
+        for name, source in sources.items():
+            file = pytester.path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("import pytest\n" + source)
+        options = ["-p", "tests.support.skips", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
+        places = ["-c", str(ROOT / "pyproject.toml"), f"--rootdir={pytester.path}"]
+        return pytester.runpytest_inprocess(*options, *places, *sources)
+
+    return run
 
 
-def test_a_skip_is_a_skip_elsewhere(tmp_path: Path) -> None:
-    code, output = run(tmp_path, TESTS["a mark"], "tests/real/test_x.py")
-    assert (code, "1 skipped" in output) == (0, True)
+def test_a_skip_fails_in_ci_with_its_reason(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    done = run({f"tests/real/test_{name}.py": source for name, source in TESTS.items()})
+    assert done.ret == 1
+    lines = [line for line in done.outlines if line.startswith(("FAILED ", "ERROR "))]
+    said = {line.split(".py")[0].partition("test_")[2]: line.count("no browser") for line in lines}
+    assert said == dict.fromkeys(TESTS, 1)
 
 
-def test_a_listed_test_may_be_skipped_in_ci(tmp_path: Path) -> None:
-    source = f"{TESTS['a module']}"
-    code, output = run(tmp_path, source, "tests/real/test_training.py", CI="true")
-    assert (code, "did not run" in output) == (5, False), "no test is left"
+def test_a_skip_is_a_skip_elsewhere(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    done = run({"tests/real/test_x.py": TESTS["a_mark"]})
+    assert (done.ret, done.parseoutcomes()) == (0, {"skipped": 1})
+
+
+def test_a_listed_test_may_be_skipped_in_ci(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    done = run({"tests/real/test_training.py": TESTS["a_module"]})
+    assert (done.ret, "did not run" in done.stdout.str()) == (5, False), "no test is left"
 
 
 def test_each_entry_of_the_list_names_a_test_and_a_reason() -> None:
