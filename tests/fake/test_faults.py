@@ -64,7 +64,7 @@ FAULTS = {
     "SIGHUP with a broken preset": "fake/test_faults.py::test_sighup_reads_presets_again_and_keeps_them_if_it_cannot",
     "server killed": "real/test_life.py::test_a_killed_server_leaves_no_engine",
     "server killed in mid-prompt": "real/test_life.py::test_a_killed_server_leaves_no_engine_in_mid_prefill",
-    "all faults at random": "soak/test_soak.py::test_two_minutes_of_mixed_traffic_with_faults_leak_nothing",
+    "all faults at random": "soak/test_soak.py::test_mixed_traffic_with_faults_leaks_nothing",
 }
 # fmt: on
 

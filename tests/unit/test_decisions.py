@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llama_srb.models.decisions import IDLE, Action, Limits, View, decide, has_room, next_check
+from tests.support.long import amount
 from tests.support.rows import each_row
 
 NOW = 100.0
@@ -264,7 +265,7 @@ class Simulation:
         assert self.limits.memory is None or sum(one.size for one in present) <= self.limits.memory
 
 
-@each_row("seed", range(120))
+@each_row("seed", range(amount(15, 120)))
 def test_random_histories(seed: int) -> None:
     """No action is against its law, the limits hold, each request begins, and in bounded time."""
     simulation = Simulation(seed)

@@ -18,6 +18,7 @@ from llama_srb.engine.codec import Lines, ProtocolError, parse
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import MAX_DEPTH, RequestError
 from tests.support.hostile import NAMES, VALUES
+from tests.support.long import amount
 from tests.support.parsers import PARSERS
 
 JSON = st.recursive(
@@ -31,7 +32,7 @@ BODIES = st.dictionaries(
 
 
 @pytest.mark.parametrize("read", PARSERS.values(), ids=PARSERS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(20, 150), deadline=None)
 @given(body=BODIES)
 def test_a_body_is_a_request_or_a_request_error(
     read: Callable[[dict[str, Any]], Any], body: dict[str, Any]
@@ -78,7 +79,7 @@ START = {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}
 
 
 @pytest.mark.parametrize("read", PARSERS.values(), ids=PARSERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=amount(15, 100), deadline=None)
 @given(body=DEEP_BODIES)
 def test_no_body_becomes_a_line_that_is_too_deep_for_the_engine(
     read: Callable[[dict[str, Any]], Any], body: dict[str, Any]
@@ -89,7 +90,7 @@ def test_no_body_becomes_a_line_that_is_too_deep_for_the_engine(
             assert depth(orjson.loads(line)) <= MAX_DEPTH
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=amount(150, 500), deadline=None)
 @given(
     data=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="surrogatepass"))
 )
@@ -99,7 +100,7 @@ def test_bytes_are_a_body_or_a_message_or_a_request_error(data: bytes) -> None:
             read(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=amount(150, 500), deadline=None)
 @given(
     chunks=st.lists(
         st.binary(max_size=80) | st.sampled_from((b'{"event":"stream",', b'"id":"1"}', b"\n")), max_size=9
