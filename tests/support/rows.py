@@ -16,6 +16,7 @@ import pytest
 
 Test = Callable[..., Any]
 Row = tuple[str, dict[str, Any]]  # its name, and the test's arguments
+Ids = Iterable[str] | Callable[[Any], Any] | None
 WIDEST = 80  # characters of a row's name
 
 
@@ -44,44 +45,54 @@ class Failures:
 
 def each_row(
     names: str | Sequence[str],
-    rows: Iterable[Any],
-    ids: Iterable[str] | Callable[[Any], Any] | None = None,
-) -> Callable[[Test], Test]:
-    """Takes the arguments of `pytest.mark.parametrize`. A test with `tmp_path` gets a folder for each row."""
-    columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    table = list(_table(columns, isinstance(names, str) and len(columns) == 1, list(rows), ids))
-    if not table:
-        raise ValueError(f"the table of {', '.join(columns)} has no row, so the test would test nothing")
+    rows: Iterable[Any] | Callable[[], Iterable[Any]],
+    ids: Ids = None,
+) -> Callable[[Test], Any]:
+    """Takes the arguments of `pytest.mark.parametrize`. A test with `tmp_path` gets a folder for each row.
 
-    def decorated(test: Test) -> Test:
+    Rows that are costly to make are a function's, which runs with the test: all workers collect all files.
+    """
+    columns = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    single = isinstance(names, str) and len(columns) == 1
+    made = None if callable(rows) else _table(columns, single, rows, ids)
+
+    def all_rows() -> list[Row]:
+        return _table(columns, single, rows(), ids) if callable(rows) else made or []
+
+    def decorated(test: Test) -> Any:
         @functools.wraps(test)
-        def all_rows(**fixtures: Any) -> None:
-            failures = Failures()
+        def checked(**fixtures: Any) -> None:
+            table, failures = all_rows(), Failures()
             for number, (name, row) in enumerate(table):
                 with failures.of(name):
                     test(**_own(fixtures, number), **row)
             failures.report(len(table))
 
         @functools.wraps(test)
-        async def awaited_rows(**fixtures: Any) -> None:
-            failures = Failures()
+        async def checked_later(**fixtures: Any) -> None:
+            table, failures = all_rows(), Failures()
             for number, (name, row) in enumerate(table):
                 with failures.of(name):
                     await test(**_own(fixtures, number), **row)
             failures.report(len(table))
 
-        made = awaited_rows if inspect.iscoroutinefunction(test) else all_rows
+        table_test: Any = checked_later if inspect.iscoroutinefunction(test) else checked
         asked = inspect.signature(test)
         left = [parameter for name, parameter in asked.parameters.items() if name not in columns]
-        made.__signature__ = asked.replace(parameters=left)  # type: ignore[attr-defined]
-        return made
+        table_test.__signature__ = asked.replace(parameters=left)
+        return table_test
 
     return decorated
 
 
-def _table(
-    columns: list[str], single: bool, rows: list[Any], ids: Iterable[str] | Callable[[Any], Any] | None
-) -> Iterator[Row]:
+def _table(columns: list[str], single: bool, rows: Iterable[Any], ids: Ids) -> list[Row]:
+    table = list(_rows(columns, single, list(rows), ids))
+    if not table:
+        raise ValueError(f"the table of {', '.join(columns)} has no row, so the test would test nothing")
+    return table
+
+
+def _rows(columns: list[str], single: bool, rows: list[Any], ids: Ids) -> Iterator[Row]:
     given = list(ids) if ids is not None and not callable(ids) else None
     if given is not None and len(given) != len(rows):
         raise ValueError(f"{len(given)} ids for {len(rows)} rows")

@@ -18,7 +18,7 @@ def outcome(test: Callable[..., Any], **fixtures: Any) -> BaseExceptionGroup[Bas
     try:
         made = test(**fixtures)
         if inspect.isawaitable(made):
-            asyncio.run(asyncio.wait_for(made, 5))  # type: ignore[arg-type]
+            asyncio.run(asyncio.wait_for(made, 5))
     except BaseExceptionGroup as group:
         return group
     return None
@@ -100,6 +100,19 @@ def test_a_table_may_stand_in_another_one() -> None:
     assert group.message == "1 of 2 rows failed: 2"
 
 
+def test_rows_that_are_costly_are_made_when_the_test_runs() -> None:
+    made = []
+
+    @each_row("number", lambda: made.append(1) or [1, 2])  # type: ignore[func-returns-value]
+    def test(number: int) -> None:
+        assert number == 1
+
+    assert made == []
+    group = outcome(test)
+    assert group is not None
+    assert (made, group.message) == ([1], "1 of 2 rows failed: 2")
+
+
 def test_a_row_has_a_folder_of_its_own(tmp_path: Path) -> None:
     folders = []
 
@@ -113,7 +126,7 @@ def test_a_row_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert list(inspect.signature(test).parameters) == ["tmp_path"]
 
 
-WRONG = [
+WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: each_row("a", []), "has no row"),
     (lambda: each_row("a, b", [(1, 2), (3,)]), "row 1 has 1 values for 2 columns"),
     (lambda: each_row("a", [1, 2], ids=["x"]), "1 ids for 2 rows"),
