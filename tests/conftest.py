@@ -30,8 +30,8 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the soak test first: it takes minutes, and the other workers would wait for it at the end."""
-    items.sort(key=lambda item: item.path.name != "test_soak.py")
+    """Runs the journeys first, then the soak: it takes minutes, and other workers would wait for its end."""
+    items.sort(key=lambda item: (item.path.parent.name != "journeys", item.path.name != "test_soak.py"))
 
 
 @pytest.fixture(autouse=True)

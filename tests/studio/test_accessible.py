@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import act, ask, cards, over, settings
+from tests.support.steps import act, ask, cards, over, settings
 
 AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 RUN = """async () => (await axe.run({resultTypes: ["violations"]})).violations

@@ -13,14 +13,16 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
 
 from llama_srb.bundled import CHECKOUT
-from tests.studio.conftest import visiting
-from tests.studio.steps import (
+from tests.support.browser import visiting
+from tests.support.encoder import CONTEXT, write_encoder
+from tests.support.hands import compose, editor
+from tests.support.serving import Server, serving
+from tests.support.steps import (
     act,
     ask,
     asked,
     cards,
     computed,
-    editor,
     next_over,
     over,
     settings,
@@ -28,8 +30,6 @@ from tests.studio.steps import (
     texts,
     value,
 )
-from tests.support.encoder import CONTEXT, write_encoder
-from tests.support.serving import Server, serving
 
 FEW: dict[str, Any] = {"max_tokens": 12, "next": False, "values": {"ignore_eos": True}}
 DAYS = ("saw a red boat", "found a big hat", "ran to the park", "met a sad frog", "ate a sweet cake")
@@ -170,7 +170,7 @@ def with_depth(depth: int) -> Callable[[Response], bool]:
 
 
 def test_the_panel_shows_the_parts_that_the_server_names(page: Page) -> None:
-    editor(page).fill(LONG)
+    compose(page, LONG)
     panel(page).get_by_label("Memory").fill("A story for children.")
     panel(page).get_by_label("Summary").fill("They had a lot of fun.")
     panel(page).get_by_label("Author's note").first.fill("A storm comes up.")
@@ -194,7 +194,7 @@ def test_the_panel_shows_the_parts_that_the_server_names(page: Page) -> None:
 
 
 def test_a_late_refusal_does_not_take_the_place_of_a_newer_answer(page: Page) -> None:
-    editor(page).fill("Mia the cat saw a door.")
+    compose(page, "Mia the cat saw a door.")
     keys = entry(page, name="bad", text="A cat.").get_by_label(LABELS["keys"], exact=True)
     expect(panel(page).locator(".entry summary small")).to_have_text(
         ["not there: none of its keys was found"]
@@ -214,10 +214,10 @@ def test_a_late_refusal_does_not_take_the_place_of_a_newer_answer(page: Page) ->
 
 def test_a_late_start_does_not_take_the_place_of_a_newer_answer(page: Page) -> None:
     panel(page)
-    editor(page).fill("Mia the cat saw a door.")
+    compose(page, "Mia the cat saw a door.")
     held: list[Route] = []
     page.route("**/v1/events", lambda route: held.append(route), times=1)
-    editor(page).press("Control+Enter")
+    page.keyboard.press("Control+Enter")
     panel(page).get_by_label("Memory").fill("A story for children.")
     expect(parts(page).first).to_contain_text("Memory")
     held[0].continue_()
@@ -226,7 +226,7 @@ def test_a_late_start_does_not_take_the_place_of_a_newer_answer(page: Page) -> N
 
 
 def test_the_exact_prompt_is_the_servers(page: Page) -> None:
-    editor(page).fill(LONG)
+    compose(page, LONG)
     panel(page).get_by_label("Memory").fill("A story for children.")
     expect(parts(page).first).to_contain_text("Memory")
     with page.expect_response("**/v1/prompt") as answer:
@@ -237,7 +237,7 @@ def test_the_exact_prompt_is_the_servers(page: Page) -> None:
 
 
 def test_each_entry_of_the_lore_says_why_it_is_there_or_not(page: Page) -> None:
-    editor(page).fill("Mia the cat saw a door. She went in.")
+    compose(page, "Mia the cat saw a door. She went in.")
     for name, fields in {
         "found": {"keys": "dog\nCAT"},
         "expression": {"keys": "/d[aeo]+r/"},
@@ -275,7 +275,7 @@ def test_each_entry_of_the_lore_says_why_it_is_there_or_not(page: Page) -> None:
 
 
 def test_the_budgets_of_lore_are_the_writers(page: Page) -> None:
-    editor(page).fill("Mia the cat saw a door.")
+    compose(page, "Mia the cat saw a door.")
     entry(page, name="long", keys="cat", budget="8", text="One small word. " * 30)
     panel(page).get_by_label("Tokens of all lore").fill("50")
     panel(page).get_by_label("Characters to search").fill("300")
@@ -286,7 +286,7 @@ def test_the_budgets_of_lore_are_the_writers(page: Page) -> None:
 
 
 def test_an_expression_with_a_fault_is_named(page: Page) -> None:
-    editor(page).fill("Mia the cat saw a door.")
+    compose(page, "Mia the cat saw a door.")
     added = entry(page, name="bad", keys="/(cat/", text="A cat.")
     expect(panel(page).get_by_role("alert")).to_contain_text("story.lore")
     added.get_by_label(LABELS["keys"], exact=True).fill("/(cat)/")
@@ -309,7 +309,7 @@ def test_an_entry_comes_by_its_meaning_and_says_so(browser: Browser, tmp_path: P
         serving("--config", str(tmp_path / "srb.toml"), "--", "-t", "1") as server,
         visiting(browser, server.url) as [page],
     ):
-        editor(page).fill(text)
+        compose(page, text)
         added = entry(page, name="alike", text=text, meaning="95")
         added.get_by_label(LABELS["meaning"], exact=True).press("Tab")
         expect(panel(page).get_by_role("alert")).to_contain_text("no embedding model is loaded")
@@ -328,7 +328,7 @@ def test_an_entry_comes_by_its_meaning_and_says_so(browser: Browser, tmp_path: P
 
 
 def test_the_parts_stay_with_the_story(page: Page) -> None:
-    editor(page).fill("Mia the cat saw a door.")
+    compose(page, "Mia the cat saw a door.")
     panel(page).get_by_label("Memory").fill("A story for children.")
     entry(page, name="cat", keys="cat", text="A grey cat.")
     page.reload()
@@ -343,7 +343,7 @@ def test_the_parts_stay_with_the_story(page: Page) -> None:
 def test_choices_in_a_long_story_compute_little(page: Page) -> None:
     """But for the requests whose cut moves, at most the note's depth and 64 tokens are computed."""
     settings(page, max_tokens=12, values={"ignore_eos": True})
-    editor(page).fill(LONG)
+    compose(page, LONG)
     panel(page).get_by_label("Author's note").first.fill("A storm comes up.")
     panel(page).get_by_label("Tokens of the text behind it").fill("40")
     text, cuts, many = LONG, [], []
@@ -363,16 +363,16 @@ def test_choices_in_a_long_story_compute_little(page: Page) -> None:
 
 def test_in_a_pause_the_cut_prompt_is_computed(page: Page) -> None:
     with page.expect_response("**/v1/prefix") as answer:
-        editor(page).fill(LONG)
+        compose(page, LONG)
     assert answer.value.ok
     assert answer.value.request.post_data_json["prompt"] == LONG
-    editor(page).press("Control+Enter")
+    page.keyboard.press("Control+Enter")
     over(page, 4)
     assert computed(page) <= 1
 
 
 def test_without_a_chat_template_no_summary_is_drafted(page: Page) -> None:
-    editor(page).fill(LONG)
+    compose(page, LONG)
     expect(panel(page)).to_contain_text("tokens before that are cut")
     expect(page.get_by_role("button", name="Draft it")).to_have_count(0)
 
@@ -382,10 +382,10 @@ def test_a_draft_of_the_summary_is_edited_before_it_is_used(browser: Browser) ->
         serving("--", "-t", "1", "--chat-template", "chatml") as server,
         visiting(browser, server.url) as [page],
     ):
-        editor(page).fill("Tom had a dog.")
+        compose(page, "Tom had a dog.")
         expect(panel(page)).to_contain_text("All of the text is read")
         expect(page.get_by_role("button", name="Draft it")).to_have_count(0)
-        editor(page).fill(LONG)
+        compose(page, LONG)
         with page.expect_request("**/v1/events") as sent:
             page.get_by_role("button", name="Draft it").click()
         [message] = sent.value.post_data_json["messages"]
@@ -414,7 +414,7 @@ def test_a_chat_has_no_background(page: Page) -> None:
 
 
 def test_the_parts_are_in_the_export(page: Page, tmp_path: Path) -> None:
-    editor(page).fill("Mia the cat saw a door.")
+    compose(page, "Mia the cat saw a door.")
     panel(page).get_by_label("Memory").fill("A story for children.")
     panel(page).get_by_label("Author's note").first.fill("A storm comes up.")
     panel(page).get_by_label("Tokens of the text behind it").fill("40")

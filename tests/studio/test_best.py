@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, Body, act, asked, cards, editor, over, settings, texts
+from tests.support.hands import compose
 from tests.support.serving import Server
+from tests.support.steps import OPENING, Body, act, asked, cards, over, settings, texts
 
 FEW = {"max_tokens": 12, "next": False}
 KEEP, MARK = "Write on only the best (prune)", "compared after so many tokens"
@@ -32,8 +33,8 @@ def ended(page: Page, why: str) -> Locator:
 def pruned(page: Page, **others: object) -> None:
     """Six candidates are begun, of which two go on."""
     settings(page, **FEW, n=6, values={"prune": {"at": [4], "keep": 2}, **others})
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     over(page, 2)
 
 
@@ -73,8 +74,8 @@ def test_a_candidate_that_was_set_aside_is_written_on_with_longer(page: Page) ->
 def test_a_pinned_candidate_is_not_set_aside(page: Page) -> None:
     values = {"prune": {"at": [600], "keep": 1}, "ignore_eos": True}
     settings(page, n=2, next=False, max_tokens=610, values=values)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(cards(page)).to_have_count(2)
     for i in range(2):
         cards(page).nth(i).get_by_role("button", name="Pin").click()

@@ -13,8 +13,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from benchmarks.loads.studio_book import CHAPTERS, book, heap_mb
-from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import cards, editor, texts
+from tests.support.browser import PATIENCE_MS
+from tests.support.hands import compose, editor, go, into
+from tests.support.steps import cards, texts
 
 UNDO_STEP_MS = 600  # longer than the pause that ends one
 MANY_MS = 1500  # for one key: far above what it takes, since other programs run beside the tests
@@ -25,7 +26,7 @@ TEXT = (
 
 
 def outline(page: Page, text: str = TEXT) -> None:
-    editor(page).fill(text)
+    compose(page, text)
     page.get_by_role("button", name="Outline", exact=True).click()
 
 
@@ -95,7 +96,7 @@ def test_words_are_replaced_one_by_one_or_all_and_undo_brings_them_back(page: Pa
     expect(editor(page)).to_have_value(TEXT.replace("fox", "wolf", 1))
     page.get_by_role("button", name="Replace all").click()
     expect(editor(page)).to_have_value(TEXT.replace("fox", "wolf").replace("Fox", "wolf"))
-    editor(page).focus()
+    into(page)
     page.keyboard.press("Control+z")
     expect(editor(page)).to_have_value(TEXT.replace("fox", "wolf", 1))
     page.keyboard.press("Control+z")
@@ -144,10 +145,10 @@ def test_a_key_in_a_book_draws_few_pieces_at_once(page: Page, tmp_path: Path, pa
     models = page.locator(".origins .by-model")
     expect(models.first).to_be_attached()
     before = models.count()
+    into(page)
     editor(page).evaluate(
         "(e, part) => e.setSelectionRange(e.value.length * part, e.value.length * part)", part
     )
-    editor(page).focus()
     page.evaluate(COUNT)
     page.keyboard.press("x")
     until(page, COLOURED, round(before * part))
@@ -164,8 +165,7 @@ def test_a_choice_in_a_book_is_an_edit_and_no_new_text(page: Page, tmp_path: Pat
     """The browser lays out a new text of a field as a whole, and of an edit only its lines."""
     open_book(page, tmp_path)
     expect(cards(page)).to_have_count(4)
-    editor(page).focus()
-    page.keyboard.press("Control+End")
+    go(page, "Control+End")
     page.evaluate("""() => {
         window.edits = [];
         const note = ({ inputType, data }) => window.edits.push([inputType, data]);
@@ -189,14 +189,14 @@ def test_an_hour_of_writing_in_a_book_keeps_no_older_texts(page: Page, tmp_path:
     open_book(page, tmp_path)
     devtools = page.context.new_cdp_session(page)
     devtools.send("Performance.enable")
-    editor(page).focus()
-    page.keyboard.press("Control+End")
+    go(page, "Control+End")
     page.keyboard.insert_text(" The fox came back.")
     page.wait_for_timeout(UNDO_STEP_MS)
     before = heap_mb(devtools)
     for i in range(40):
         page.keyboard.insert_text(f" The fox came back for the {i}th time, and it rained.")
-        editor(page).evaluate("e => (e.blur(), e.focus())")  # which ends a step of undo
+        editor(page).blur()  # which ends a step of undo
+        go(page, "Control+End")
     page.wait_for_timeout(UNDO_STEP_MS)
     assert heap_mb(devtools) - before < GROWTH_MB
 
@@ -207,7 +207,7 @@ def test_a_book_of_100_000_words_opens_and_takes_keys(page: Page, tmp_path: Path
     chapters = page.get_by_role("list", name="Chapters").get_by_role("button")
     expect(chapters).to_have_count(CHAPTERS)
     chapters.last.click()
-    editor(page).focus()
+    into(page)
     page.keyboard.press("a")
     began = time.monotonic()
     for _ in range(10):

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.studio.steps import editor, settings
 from tests.studio.test_accessible import AXE, RUN
+from tests.support.hands import compose, editor, go
+from tests.support.steps import settings
 
 NODES = 220
 WIDE = 10  # siblings
@@ -108,8 +109,8 @@ def test_the_tree_follows_the_current_node(page: Page, tmp_path: Path) -> None:
     made = opened(page, tmp_path, 21)
     box(page).evaluate("one => one.scrollTo(0, 0)")
     expect(page.locator(".leaf.current")).not_to_be_in_viewport()
-    editor(page).press("Control+End")
-    editor(page).press_sequentially(" And on.")
+    go(page, "Control+End")
+    page.keyboard.type(" And on.")
     expect(editor(page)).to_have_value("".join([*texts(made), " And on."]))
     expect(page.locator(".leaf.current text")).to_have_text("And on.")
     expect(page.locator(".leaf.current")).to_be_in_viewport()
@@ -158,14 +159,14 @@ def test_a_click_on_a_candidate_without_text_leaves_the_story_where_it_is(page: 
     page.get_by_role("button", name="Branches").click()
     held: list[Route] = []
     page.route("**/v1/events", lambda route: held.append(route))
-    editor(page).fill("The fox")
-    editor(page).press("Control+Enter")
+    compose(page, "The fox")
+    page.keyboard.press("Control+Enter")
     empty = page.get_by_role("treeitem", name="(empty)")
     expect(empty.first).to_be_visible()
     empty.nth(3).click()
-    editor(page).press("Escape")
+    page.keyboard.press("Escape")
     expect(empty).to_have_count(0)
     expect(editor(page)).to_have_value("The fox")
-    editor(page).press("End")
-    editor(page).press_sequentially(" ran")
+    go(page, "End")
+    page.keyboard.type(" ran")
     expect(page.locator(".leaf.current")).to_have_accessible_name("The fox ran")

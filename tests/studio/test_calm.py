@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import act, ask, cards, editor, settings
 from tests.studio.test_accessible import AXE, RUN
+from tests.support.hands import compose, editor
+from tests.support.steps import act, ask, cards, settings
 
 ROOT = Path(__file__).parents[2]
 FIGURES = re.compile(r"token|logprob|seed|cells|cached")
@@ -55,8 +56,8 @@ def rows_of_the_page() -> list[list[str]]:
 
 
 def test_a_question_mark_opens_the_sheet_of_keys(page: Page) -> None:
-    editor(page).fill("Why")
-    editor(page).press("?")
+    compose(page, "Why")
+    page.keyboard.press("?")
     expect(editor(page)).to_have_value("Why?")
     sheet = page.get_by_role("dialog", name="Keys")
     expect(sheet).to_be_hidden()
@@ -130,7 +131,7 @@ def test_texts_run_in_their_own_direction(page: Page) -> None:
 
 @pytest.mark.parametrize(("text", "count"), [("", "0 words"), ("Once", "1 word"), ("Once upon", "2 words")])
 def test_words_are_counted_in_plain_english(page: Page, text: str, count: str) -> None:
-    editor(page).fill(text)
+    compose(page, text)
     expect(page.locator(".count")).to_have_text(count)
 
 
@@ -147,7 +148,7 @@ def test_words_are_counted_in_plain_english(page: Page, text: str, count: str) -
 def test_a_binary_file_is_refused(page: Page, tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "story.md"
     file.write_bytes(data)
-    editor(page).fill("Mine")
+    compose(page, "Mine")
     page.get_by_role("button", name="Stories").click()
     page.get_by_label("File to import").set_input_files(file)
     expect(page.get_by_role("alert")).to_contain_text("story.md is no text in UTF-8")

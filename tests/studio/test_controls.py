@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, Body, asked, cards, editor, figures, over, settings
+from tests.support.hands import compose
 from tests.support.serving import Server
+from tests.support.steps import OPENING, Body, asked, cards, figures, over, settings
 
 
 def panel(page: Page) -> None:
@@ -130,8 +131,8 @@ def test_the_servers_error_is_marked_at_its_place(page: Page, kind: str) -> None
     text, label, marked = WRONG[kind]
     settings(page, structure={"kind": kind, "text": text})
     panel(page)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(page.get_by_role("alert").filter(has_text="line 2, column").first).to_be_visible()
     field = page.get_by_role("textbox", name=label)
     expect(field).to_have_attribute("aria-invalid", "true")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, editor, over, settings, stand, texts, value
+from tests.support.hands import compose, editor
+from tests.support.steps import OPENING, ask, cards, over, settings, stand, texts, value
 
 ENDED = "Tom was happy. He went home and slept.\n\nThe end."
 FEW = {"max_tokens": 6, "next": False}
@@ -33,8 +34,8 @@ def test_where_the_model_would_end_one_message_stands_and_it_writes_on_anyway(pa
 
 def test_the_message_stands_beside_candidates_with_text(page: Page) -> None:
     settings(page, **FEW, n=16, spreads={"temperature": [0, 3]})
-    editor(page).fill(ENDED)
-    editor(page).press("Control+Enter")
+    compose(page, ENDED)
+    page.keyboard.press("Control+Enter")
     expect(ended(page)).to_have_count(1)
     expect(page.locator(".card.running")).to_have_count(0)
     some = cards(page).count()
@@ -94,10 +95,10 @@ def test_text_that_is_deleted_and_typed_again_has_its_candidates(page: Page) -> 
 def test_a_stray_key_within_the_text_loses_nothing(page: Page) -> None:
     settings(page, **FEW)
     before, behind = "Tom saw a dog.", " The end."
-    editor(page).fill(before + behind)
+    compose(page, before + behind)
     for _ in behind:
-        editor(page).press("ArrowLeft")
-    editor(page).press("Control+Enter")
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Control+Enter")
     over(page, 4)
     candidates = texts(page)
     for pause in (0, UNDO_STEP_MS):

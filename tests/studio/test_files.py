@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import editor
+from tests.support.hands import compose, editor
 
 
 def loom_node(text: str, parent: str | None, **fields: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ WRONG = {
 
 @pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
 def test_a_file_of_another_kind_is_refused_and_the_story_stays(page: Page, tmp_path: Path, text: str) -> None:
-    editor(page).fill("Mine")
+    compose(page, "Mine")
     take(page, tmp_path, text)
     expect(page.get_by_role("alert").filter(has_text="stor")).to_be_visible()
     expect(editor(page)).to_have_value("Mine")

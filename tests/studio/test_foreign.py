@@ -16,7 +16,8 @@ import pytest
 from docx.oxml.ns import qn
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import CHARACTER, WORLD, editor
+from tests.support.hands import compose, editor
+from tests.support.places import CHARACTER, WORLD
 
 LOREBOOK = {
     "lorebookVersion": 5,
@@ -105,7 +106,7 @@ def told(page: Page, text: str) -> None:
 
 
 def test_a_lorebook_of_novelai_becomes_lore_of_the_story(page: Page, tmp_path: Path) -> None:
-    editor(page).fill("Mine")
+    compose(page, "Mine")
     bring(page, written(tmp_path, "town.lorebook", LOREBOOK))
     told(page, "2 entries added to the lore of “Untitled”, 1 that are off left out")
     expect(editor(page)).to_have_value("Mine")
@@ -164,7 +165,7 @@ def test_headings_of_a_word_in_another_language_are_headings(page: Page, tmp_pat
 
 def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:
     text = '# Chapter 1\n\nThe fox & <the> "owl".\tÄhem 🦊\n## A part\nThe end.  Really.'
-    editor(page).fill(text)
+    compose(page, text)
     page.wait_for_timeout(600)
     page.get_by_role("button", name="Stories", exact=True).click()
     page.get_by_label("Name").fill("My book & more")
@@ -193,7 +194,7 @@ WRONG = {"text": b"no zip", "cut": b"PK\x03\x04" + bytes(30), "empty": b""}
 
 @pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
 def test_a_damaged_word_file_is_refused_and_the_story_stays(page: Page, tmp_path: Path, data: bytes) -> None:
-    editor(page).fill("Mine")
+    compose(page, "Mine")
     (tmp_path / "a.docx").write_bytes(data)
     bring(page, tmp_path / "a.docx")
     expect(page.get_by_role("alert").filter(has_text="a.docx is no story: it is no zip file")).to_be_visible()

@@ -9,20 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import (
-    LONG,
-    OPENING,
-    act,
-    ask,
-    cards,
-    choose,
-    editor,
-    over,
-    settings,
-    streaming,
-    texts,
-)
+from tests.support.browser import PATIENCE_MS
+from tests.support.hands import compose, editor, into
+from tests.support.steps import LONG, OPENING, ask, cards, choose, over, settings, streaming, texts
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -79,43 +68,32 @@ def delete_story(page: Page) -> None:
     page.get_by_role("button", name="Move to the trash").click()
 
 
-@pytest.mark.parametrize("disk", ["quick", "stuck"])
-def test_a_reload_in_mid_stream_loses_nothing(page: Page, disk: str) -> None:
+def test_a_reload_while_the_disk_is_stuck_loses_no_candidate(page: Page) -> None:
     settings(page, **LONG)
-    if disk == "stuck":
-        page.evaluate(STUCK)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
-    expect(page.locator(".card.running")).to_have_count(4)
-    expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
-    if disk == "stuck":
-        until(page, "window.stuck", True)
+    page.evaluate(STUCK)
+    streaming(page)
+    until(page, "window.stuck", True)
     before = texts(page)
     page.reload()
-    expect(editor(page)).to_have_value(OPENING)
     expect(cards(page)).to_have_count(4)
     assert all(now.startswith(then) for now, then in zip(texts(page), before, strict=True))
     expect(page.locator(".facts", has_text="interrupted")).to_have_count(4)
-    settings(page, max_tokens=5)
-    act(page, "Longer")
-    expect(page.locator(".facts", has_text="interrupted")).to_have_count(3)
-    over(page, 4)
-    assert len(texts(page)[0]) > len(before[0])
 
 
 def test_text_typed_a_moment_before_a_reload_is_kept(page: Page) -> None:
-    editor(page).press_sequentially("A wolf")
+    into(page)
+    page.keyboard.type("A wolf")
     page.reload()
     expect(editor(page)).to_have_value("A wolf")
 
 
 def test_text_typed_while_a_new_story_is_stored_is_in_that_story(page: Page) -> None:
-    editor(page).fill("The fox slept.")
+    compose(page, "The fox slept.")
     pause(page)
     page.evaluate(SLOW % 1000)
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="New story").click()
-    editor(page).fill("The owl woke.")
+    compose(page, "The owl woke.")
     expect(page.locator(".panel > .list button")).to_have_count(2)  # it is stored
     expect(editor(page)).to_have_value("The owl woke.")
     page.locator(".panel > .list button").last.click()
@@ -166,7 +144,7 @@ def test_a_story_deleted_in_the_second_tab_stays_deleted(tabs: list[Page]) -> No
 
 
 def test_a_deleted_story_is_in_the_trash_until_the_writer_removes_it(page: Page) -> None:
-    editor(page).fill("The fox slept.")
+    compose(page, "The fox slept.")
     delete_story(page)
     expect(editor(page)).to_have_value("")
     page.get_by_text("Trash (1)").click()
@@ -184,11 +162,11 @@ def test_a_deleted_story_is_in_the_trash_until_the_writer_removes_it(page: Page)
 
 
 def test_text_typed_while_a_story_goes_into_the_trash_goes_with_it(page: Page) -> None:
-    editor(page).fill("The fox slept.")
+    compose(page, "The fox slept.")
     pause(page)
     page.evaluate(SLOW % 5000)
     delete_story(page)
-    editor(page).fill("The fox woke.")
+    compose(page, "The fox woke.")
     expect(editor(page)).to_have_value("")
     saved(page)
     page.reload()
@@ -205,7 +183,8 @@ def saved(page: Page) -> None:
 def test_the_page_says_whether_what_was_typed_is_saved(page: Page) -> None:
     saved(page)
     page.evaluate(REFUSE % REFUSALS[0])
-    editor(page).press_sequentially("A wolf")
+    into(page)
+    page.keyboard.type("A wolf")
     expect(page.locator(".saved")).to_have_attribute("title", "Saving… in this browser")
     page.evaluate("window.mended = true")
     saved(page)
@@ -234,9 +213,9 @@ def test_undo_and_redo_survive_a_reload(page: Page) -> None:
     settings(page, max_tokens=5, next=False)
     ask(page, "The fox")
     chosen = choose(page, 1, "The fox")
-    editor(page).press_sequentially(" Then it slept.")
+    page.keyboard.type(" Then it slept.")
     pause(page)
-    editor(page).press_sequentially(" It dreamt.")
+    page.keyboard.type(" It dreamt.")
     pause(page)
     page.reload()
     expect(editor(page)).to_have_value(f"{chosen} Then it slept. It dreamt.")
@@ -256,7 +235,7 @@ def test_undo_of_a_change_in_older_text_returns_to_the_candidates_behind_it(page
     settings(page, max_tokens=5, next=False)
     ask(page, "The fox slept.")
     before = texts(page)
-    editor(page).fill("The wolf slept.")
+    compose(page, "The wolf slept.")
     pause(page)
     expect(page.locator(".card")).to_have_count(0)
     page.keyboard.press("Control+z")
@@ -267,11 +246,11 @@ def test_undo_of_a_change_in_older_text_returns_to_the_candidates_behind_it(page
 
 
 def test_one_click_backs_up_all_stories_and_the_file_brings_them_back(page: Page, tmp_path: Path) -> None:
-    editor(page).fill("The fox slept.")
+    compose(page, "The fox slept.")
     pause(page)
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="New story").click()
-    editor(page).fill("The owl woke.")
+    compose(page, "The owl woke.")
     pause(page)
     page.get_by_role("button", name="Move to the trash").click()
     expect(editor(page)).to_have_value("The fox slept.")
@@ -282,7 +261,7 @@ def test_one_click_backs_up_all_stories_and_the_file_brings_them_back(page: Page
     assert re.fullmatch(r"stories \d{4}-\d\d-\d\d\.json", file.name)
     page.locator("input[type=file]").set_input_files(file)  # all of them are here already
     expect(page.locator(".unseen[role=status]")).to_have_text("0 of 2 stories brought back")
-    editor(page).fill("The fox ran.")
+    compose(page, "The fox ran.")
     pause(page)
     page.locator("input[type=file]").set_input_files(file)
     expect(editor(page)).to_have_value("The fox slept.")  # beside the other one
@@ -299,9 +278,9 @@ def test_deleted_words_stay_deleted_after_a_reload(page: Page) -> None:
     settings(page, max_tokens=5, next=False)
     ask(page)
     before = texts(page)
-    editor(page).fill(f"{OPENING} zebra")
+    compose(page, f"{OPENING} zebra")
     pause(page)
-    editor(page).fill(OPENING)
+    compose(page, OPENING)
     pause(page)
     page.reload()
     page.get_by_role("button", name="Stories").click()

@@ -5,20 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import (
-    LONG,
-    OPENING,
-    act,
-    ask,
-    cards,
-    editor,
-    gone,
-    over,
-    settings,
-    streaming,
-    texts,
-    value,
-)
+from tests.support.hands import compose, editor
+from tests.support.steps import LONG, OPENING, act, ask, cards, gone, over, settings, streaming, texts, value
 
 FEW = {"max_tokens": 6, "next": False}
 MIDDLE = 10  # of OPENING
@@ -34,7 +22,7 @@ def test_typing_after_ctrl_enter_goes_to_the_text(page: Page) -> None:
 
 def test_typing_after_the_button_goes_to_the_text(page: Page) -> None:
     settings(page, **FEW)
-    editor(page).fill(OPENING)
+    compose(page, OPENING)
     page.get_by_role("button", name="Continue").click()
     over(page, 4)
     page.keyboard.type(" 2")
@@ -98,7 +86,7 @@ def test_down_stays_in_the_text_while_more_text_follows(page: Page) -> None:
 
 
 def test_without_candidates_tab_goes_to_the_buttons(page: Page) -> None:
-    editor(page).fill(OPENING)
+    compose(page, OPENING)
     expect(page.get_by_role("button", name="Undo")).to_be_enabled()
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Undo")).to_be_focused()

@@ -7,7 +7,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings
+from tests.support.hands import compose
+from tests.support.steps import LONG, OPENING, ask, cards, settings
 
 PANELS = ("Stories", "Branches", "Settings", "Shelf")
 CUT = """() => [...document.querySelectorAll(".count, .button, .act, .facts, h2")]
@@ -53,7 +54,7 @@ TOUCHING = f"""panel => ({FIELDS})(panel).map((one) => one.closest("label") ?? o
 @pytest.mark.parametrize("width", [390, 1280])
 def test_fields_stand_apart_and_their_words_are_dark_and_whole(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    editor(page).fill(OPENING)
+    compose(page, OPENING)
     for name in ("Background", "Settings", "Stories"):
         page.get_by_role("button", name=name, exact=True).click()
         panel = page.get_by_role("complementary", name=name)
@@ -76,8 +77,8 @@ def test_nothing_moves_for_users_who_prefer_reduced_motion(
 ) -> None:
     page.emulate_media(reduced_motion=wish)
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(cards(page)).to_have_count(4)
     moving = page.locator(".card.running .digit").first
     assert moving.evaluate("one => getComputedStyle(one).animationName") == name

@@ -12,13 +12,14 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from llama_srb.bundled import CHECKOUT
-from tests.studio.conftest import visiting
-from tests.studio.steps import LONG, OPENING, ask, asked, cards, choose, editor, over, settings
 from tests.studio.test_accessible import AXE, RUN
+from tests.support.browser import visiting
+from tests.support.hands import compose, editor, into
 from tests.support.models import write_adapter, write_model
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.several import tables
+from tests.support.steps import LONG, OPENING, ask, asked, cards, choose, over, settings
 
 Visit = Callable[[str], Page]
 
@@ -78,7 +79,7 @@ def control(page: Page) -> Locator:
 
 def look(page: Page) -> None:
     """Moves the focus to the control, which refreshes the states."""
-    editor(page).focus()
+    into(page)
     control(page).focus()
 
 
@@ -262,8 +263,8 @@ def test_an_adapter_continues_candidates_of_its_model(page: Page) -> None:
 def test_more_after_a_new_choice_is_a_request_of_its_own(page: Page) -> None:
     control(page).select_option("tale")
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(page.locator(".card .text").filter(has_text=re.compile(".{5}"))).to_have_count(4)
     control(page).select_option("poem")
     with page.expect_request("**/v1/events") as sent:
@@ -280,13 +281,13 @@ def test_a_prefix_names_the_model_and_loads_none(page: Page, several: Server) ->
     look(page)
     expect(control(page).locator("option").nth(1)).to_have_text("poem · loaded")
     with page.expect_request("**/v1/prefix") as sent:
-        editor(page).fill("A cat")
+        compose(page, "A cat")
     assert sent.value.post_data_json == {"prompt": "A cat", "model": "poem"}
     sent.value.response()
     several.call("POST", "/v1/models/poem/unload")
     look(page)
     expect(control(page).locator("option").nth(1)).to_have_text("poem · not loaded")
-    editor(page).fill("A cat and a dog")
+    compose(page, "A cat and a dog")
     page.wait_for_timeout(PAUSE_MS)
     assert state(several, "poem") == "unloaded"
 
@@ -339,8 +340,8 @@ def test_cards_show_how_far_the_load_is(visit: Visit, tmp_path: Path) -> None:
         page = visit(server.url)
         settings(page, **LONG)
         control(page).select_option("poem")
-        editor(page).fill(OPENING)
-        editor(page).press("Control+Enter")
+        compose(page, OPENING)
+        page.keyboard.press("Control+Enter")
         expect(page.locator(".card").filter(has_text="Loading poem: 0 %")).to_have_count(4)
         expect(page.get_by_role("status").filter(has_text="loading poem")).to_have_count(1)
         expect(page.get_by_label("Model").locator("option").nth(2)).to_have_text("poem · loading")
@@ -355,8 +356,8 @@ def test_a_load_can_be_stopped(visit: Visit, tmp_path: Path) -> None:
     with serving("--config", str(write(tmp_path, "tale", poem={"flags": SLOW}))) as server:
         page = visit(server.url)
         control(page).select_option("poem")
-        editor(page).fill(OPENING)
-        editor(page).press("Control+Enter")
+        compose(page, OPENING)
+        page.keyboard.press("Control+Enter")
         expect(page.locator(".card").filter(has_text="Loading poem")).to_have_count(4)
         page.keyboard.press("Escape")
         expect(cards(page)).to_have_count(0)
@@ -368,8 +369,8 @@ def test_a_load_that_fails_shows_the_reason(visit: Visit, tmp_path: Path) -> Non
         page = visit(server.url)
         settings(page, **FEW)
         control(page).select_option("torn")
-        editor(page).fill(OPENING)
-        editor(page).press("Control+Enter")
+        compose(page, OPENING)
+        page.keyboard.press("Control+Enter")
         expect(alert(page, "the weights are torn")).to_be_visible()
         expect(cards(page)).to_have_count(0)
         expect(editor(page)).to_have_value(OPENING)

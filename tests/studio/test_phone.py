@@ -12,10 +12,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from llama_srb.studio import files
-from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import ask, cards, editor, settings
 from tests.studio.test_reading import DARKEST
+from tests.support.browser import PATIENCE_MS, PHONE, visiting
+from tests.support.hands import compose, editor, go
 from tests.support.serving import Server, serving
+from tests.support.steps import ask, cards, settings
 
 SMALL = """least => [...document.querySelectorAll("button, select, summary, input, a[href]")]
     .filter(one => one.checkVisibility({visibilityProperty: true}) && !one.matches(".token, .alternatives *"))
@@ -28,19 +29,8 @@ EDGE = 12  # pixels
 
 @pytest.fixture
 def phone(browser: Browser, server: Server) -> Iterator[Page]:
-    context = browser.new_context(
-        viewport={"width": 390, "height": 844},
-        has_touch=True,
-        is_mobile=True,
-        reduced_motion="reduce",
-        service_workers="block",
-    )
-    context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
-    page.goto(server.url)
-    editor(page).wait_for()
-    yield page
-    context.close()
+    with visiting(browser, server.url, **PHONE) as [page]:
+        yield page
 
 
 def test_a_phone_shows_the_title(phone: Page) -> None:
@@ -123,7 +113,7 @@ def write_in_the_app(page: Page, server: Server) -> None:
     """Writes a story, when the page's worker keeps its files."""
     page.goto(server.url)
     page.evaluate("navigator.serviceWorker.ready.then(() => true)")
-    editor(page).fill("A heron waited.")
+    compose(page, "A heron waited.")
     expect(page.locator(".saved")).to_contain_text("Saved")
     page.reload()
 
@@ -135,8 +125,8 @@ def test_without_the_server_the_app_opens_with_the_story(app: BrowserContext) ->
     page.reload()
     expect(editor(page)).to_have_value("A heron waited.")
     expect(page.get_by_role("alert")).to_contain_text("Can't reach the server.")
-    editor(page).press("Control+End")
-    editor(page).press_sequentially(" It rained.")
+    go(page, "Control+End")
+    page.keyboard.type(" It rained.")
     page.reload()
     expect(editor(page)).to_have_value("A heron waited. It rained.")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from playwright.sync_api import Browser, expect
 
 import llama_srb
-from tests.studio.conftest import visiting
-from tests.studio.steps import ask, cards
+from tests.support.browser import visiting
 from tests.support.proxy import documented, nginx
+from tests.support.steps import ask, cards
 
 
 def test_the_studio_works_under_a_prefix(browser: Browser, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import json
 
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, editor, over, settings, texts
-from tests.support.serving import Server
+from tests.support.hands import compose, editor
+from tests.support.steps import OPENING, ask, cards, over, settings, texts
 
 MANY = {"max_tokens": 100, "n": 16, "next": False, "values": {"ignore_eos": True}}
 IN_VIEW = """list => [...list.querySelectorAll(".card")].filter(card => {
@@ -61,33 +61,6 @@ def test_the_next_candidates_are_read_from_the_first_one(page: Page) -> None:
     reads(page, 1, 4)
 
 
-def swipe(page: Page, way: range) -> None:
-    """Moves a finger over the candidates, along these x coordinates."""
-    box = page.locator("#candidates").bounding_box()
-    assert box
-    devtools, y = page.context.new_cdp_session(page), box["y"] + box["height"] / 2
-    for kind, x in (("touchStart", way.start), *(("touchMove", x) for x in way)):
-        devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
-    devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
-
-
-def test_on_a_phone_a_swipe_goes_to_the_next_candidate(browser: Browser, server: Server) -> None:
-    context = browser.new_context(
-        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, reduced_motion="reduce"
-    )
-    page = context.new_page()
-    page.goto(server.url)
-    settings(page, max_tokens=12, next=False)
-    ask(page)
-    second = texts(page)[1]
-    reads(page, 1, 4)
-    swipe(page, range(330, 60, -20))
-    reads(page, 2, 4)
-    large(page, [second])
-    expect(page.locator(".ghost")).to_have_text(second)
-    context.close()
-
-
 def shown(page: Page) -> Locator:
     return page.locator(".origins")
 
@@ -95,10 +68,10 @@ def shown(page: Page) -> Locator:
 def test_hover_and_focus_preview_a_candidate_at_the_caret(page: Page) -> None:
     settings(page, max_tokens=12, next=False)
     before, behind = "Tom saw a dog.", " The end."
-    editor(page).fill(before + behind)
+    compose(page, before + behind)
     for _ in behind:
-        editor(page).press("ArrowLeft")
-    editor(page).press("Control+Enter")
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Control+Enter")
     over(page, 4)
     first, second = texts(page)[:2]
     cards(page).first.hover()

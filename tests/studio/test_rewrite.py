@@ -10,23 +10,11 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.real.answer_cases import INFILL
-from tests.studio.conftest import visiting
-from tests.studio.steps import (
-    Body,
-    ask,
-    asked,
-    cards,
-    editor,
-    next_over,
-    over,
-    settings,
-    shown,
-    stand,
-    texts,
-    value,
-)
+from tests.support.browser import visiting
+from tests.support.hands import compose, editor, into
 from tests.support.models import write_model
 from tests.support.serving import Server, serving
+from tests.support.steps import Body, ask, asked, cards, next_over, over, settings, shown, stand, texts, value
 
 BEFORE = "Once upon a time, there was a little fox."
 MIDDLE = " He liked to play in the sun."
@@ -41,10 +29,10 @@ def select(page: Page, begin: int, end: int) -> None:
 
 def rewritten(page: Page, begin: int, end: int, story: str = STORY) -> Body:
     """Types the story, selects a passage and asks for rewrites; returns the body of the request."""
-    editor(page).fill(story)
+    compose(page, story)
     select(page, begin, end)
     with page.expect_request("**/v1/events") as sent:
-        editor(page).press("Control+Enter")
+        page.keyboard.press("Control+Enter")
     body: Body = sent.value.post_data_json
     return body
 
@@ -73,7 +61,7 @@ def test_the_room_of_the_answer_is_that_of_the_length(page: Page) -> None:
     settings(page, max_tokens=3, next=False, n=1, length={"kind": "paragraphs", "count": 1})
     page.get_by_role("button", name="Background", exact=True).click()
     with page.expect_request("**/v1/prefix") as prefix, page.expect_request("**/v1/prompt") as prompt:
-        editor(page).fill(STORY)
+        compose(page, STORY)
     rooms = [sent.value.post_data_json["max_tokens"] for sent in (prefix, prompt)]
     assert rooms == [asked(page, STORY)["max_tokens"]] * 2
 
@@ -112,8 +100,8 @@ def test_a_rewrite_is_previewed_in_the_place_of_the_old_text(page: Page) -> None
 def test_the_button_rewrites_what_is_selected(page: Page) -> None:
     """Phones have no Ctrl+Enter."""
     settings(page, next=False, n=2)
-    editor(page).fill(STORY)
-    editor(page).focus()
+    compose(page, STORY)
+    into(page)
     select(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
     with page.expect_request("**/v1/events") as sent:
         page.get_by_role("button", name="Rewrite").click()
@@ -191,10 +179,10 @@ def test_a_passage_at_the_beginning_is_rewritten_in_its_place(page: Page, end: i
 
 def test_candidates_before_the_first_word_keep_the_text_after_them(page: Page) -> None:
     settings(page, next=False, n=2, max_tokens=6)
-    editor(page).fill(STORY)
+    compose(page, STORY)
     select(page, 0, 0)
     with page.expect_request("**/v1/events") as sent:
-        editor(page).press("Control+Enter")
+        page.keyboard.press("Control+Enter")
     assert sent.value.post_data_json["prompt"] == ""
     over(page, 2)
     first = texts(page)[0]
@@ -247,7 +235,7 @@ def test_after_a_rewrite_candidates_are_asked_for_at_the_caret(page: Page) -> No
     for caret, prompt in ((len(BEFORE), BEFORE), (len(STORY), STORY)):
         select(page, caret, caret)
         with page.expect_request("**/v1/events") as sent:
-            editor(page).press("Control+Enter")
+            page.keyboard.press("Control+Enter")
         body = sent.value.post_data_json
         assert (body["prompt"], body["max_tokens"], "end" in body) == (prompt, 6, False)
         over(page, 2)
@@ -279,7 +267,7 @@ def test_more_rewrites_join_the_running_stream(page: Page) -> None:
     page.get_by_role("button", name="Stop all").click()
     over(page, 4)
     text = texts(page)[3]
-    editor(page).press("Alt+4")
+    page.keyboard.press("Alt+4")
     assert value(page, story) == BEFORE + text + BEHIND
 
 
@@ -369,11 +357,12 @@ def rewrite_that_stands(page: Page) -> tuple[str, str]:
     over(page, 2)
     chosen, other = texts(page)
     cards(page).nth(1).get_by_role("button", name="Pin").click()
-    editor(page).press("Alt+1")
+    page.keyboard.press("Alt+1")
     story = value(page, STORY)
     assert story == BEFORE + chosen + BEHIND
+    into(page)
     select(page, len(BEFORE) + 1, len(BEFORE + chosen))
-    editor(page).press("Control+Enter")
+    page.keyboard.press("Control+Enter")
     over(page, 3)  # the old text, the pinned one, a new one
     return story, other
 
@@ -398,9 +387,9 @@ def test_an_exported_rewrite_still_replaces_its_passage(page: Page, tmp_path: Pa
     expect(page.locator(".panel > .list button")).to_have_count(2)  # the imported one is open
     page.keyboard.press("Escape")
     select(page, len(BEFORE), len(BEFORE))
-    editor(page).press("x")
+    page.keyboard.press("x")
     page.wait_for_timeout(UNDO_STEP_MS)
-    editor(page).press("Backspace")  # which comes back to the place that has candidates
+    page.keyboard.press("Backspace")  # which comes back to the place that has candidates
     over(page, 2)
     page.keyboard.press("Alt+1")
     assert value(page, STORY) == BEFORE + text + BEHIND

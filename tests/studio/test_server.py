@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.studio.steps import LONG, OPENING, ask, editor, over, settings, streaming, texts
+from tests.support.hands import compose, editor
 from tests.support.serving import LASTING, serving
+from tests.support.steps import LONG, OPENING, ask, over, settings, streaming, texts
 
 Visit = Callable[[str], Page]
 
@@ -57,7 +58,7 @@ def test_a_server_that_is_killed_in_mid_stream_loses_nothing(visit: Visit) -> No
 def test_without_a_network_the_page_says_so_and_writing_goes_on(page: Page) -> None:
     page.context.set_offline(True)
     expect(page.get_by_role("alert").filter(has_text="reach the server")).to_be_visible()
-    editor(page).fill("Still here")
+    compose(page, "Still here")
     page.context.set_offline(False)
     expect(page.get_by_role("alert")).to_have_count(0)
     assert editor(page).input_value() == "Still here"
@@ -91,13 +92,13 @@ def test_a_waiting_request_shows_its_place_in_the_queue(visit: Visit) -> None:
     with serving("--parallel", "1", "--ctx", "768") as server:
         first = visit(server.url)
         settings(first, **LONG, n=8)
-        editor(first).fill(OPENING)
-        editor(first).press("Control+Enter")
+        compose(first, OPENING)
+        first.keyboard.press("Control+Enter")
         expect(first.locator(".status")).to_contain_text("tokens/s")
         second = visit(server.url)
         settings(second, max_tokens=5)
-        editor(second).fill("A dog ran through the long grass. " * 12)
-        editor(second).press("Control+Enter")
+        compose(second, "A dog ran through the long grass. " * 12)
+        second.keyboard.press("Control+Enter")
         expect(second.locator(".status")).to_contain_text("in the queue")
         first.keyboard.press("Escape")
         over(second, 4)

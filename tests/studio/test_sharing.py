@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.studio.conftest import PATIENCE_MS
-from tests.studio.steps import editor, over, settings
+from tests.support.browser import PATIENCE_MS
+from tests.support.hands import compose, editor, go
 from tests.support.serving import LASTING, Server, serving
+from tests.support.steps import over, settings
 
 Visit = Callable[..., Page]
 
@@ -65,7 +66,7 @@ def learn(page: Page) -> None:
 
 
 def write(page: Page, text: str) -> None:
-    editor(page).fill(text)
+    compose(page, text)
     shared(page)
 
 
@@ -107,7 +108,7 @@ def test_a_story_of_the_phone_is_on_the_laptop_and_what_is_added_there_comes_bac
 def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visit, keeper: Server) -> None:
     phone, laptop = two(visit, keeper)
     phone.context.set_offline(True)
-    editor(phone).fill("Once, offline")
+    compose(phone, "Once, offline")
     phone.wait_for_timeout(700)
     learn(phone)
     expect(phone.locator(".saved")).to_have_attribute("title", re.compile("not on the server yet"))
@@ -127,7 +128,7 @@ def test_what_is_typed_while_another_version_comes_in_stays(
     write(phone, "Once upon a time")
     learn(laptop)
     until(lambda: bool(held), laptop)
-    editor(laptop).fill("Once in winter")
+    compose(laptop, "Once in winter")
     laptop.wait_for_timeout(pause_ms)
     held[0].continue_()
     conflict = laptop.get_by_role("alert", name="Two versions of this story")
@@ -146,7 +147,7 @@ def test_what_is_typed_while_another_version_comes_in_stays(
 def test_a_conflict_shows_both_texts_and_the_writer_decides(visit: Visit, keeper: Server, which: str) -> None:
     phone, laptop = two(visit, keeper)
     phone.context.set_offline(True)
-    editor(phone).fill("Once in spring")
+    compose(phone, "Once in spring")
     write(laptop, "Once in winter")
     phone.context.set_offline(False)
     phone.wait_for_timeout(700)
@@ -229,8 +230,8 @@ def test_two_tabs_of_a_browser_do_not_conflict_with_each_other(visit: Visit, kee
 def test_candidates_are_shared_without_their_tokens(visit: Visit, keeper: Server) -> None:
     phone = visit(keeper.url)
     settings(phone, max_tokens=5, next=False)
-    editor(phone).fill("Once upon a time")
-    editor(phone).press("Control+Enter")
+    compose(phone, "Once upon a time")
+    phone.keyboard.press("Control+Enter")
     expect(phone.locator(".card")).to_have_count(4)
     expect(phone.locator(".card.running")).to_have_count(0)
     shared(phone)
@@ -303,9 +304,9 @@ def test_a_story_that_the_server_refuses_stops_no_other(visit: Visit, keeper: Se
     phone = visit(keeper.url)
     phone.context.set_offline(True)
     named(phone, "The fox")
-    editor(phone).fill("Once")
+    compose(phone, "Once")
     open_other(phone)
-    editor(phone).fill("So long. " * (MAX_BODY // 9))
+    compose(phone, "So long. " * (MAX_BODY // 9))
     phone.wait_for_timeout(700)
     phone.context.set_offline(False)
     learn(phone)
@@ -321,7 +322,7 @@ def test_a_story_that_the_server_refuses_stops_no_other(visit: Visit, keeper: Se
 def test_a_page_sends_what_is_written_when_it_is_hidden(visit: Visit, keeper: Server) -> None:
     phone, laptop = two(visit, keeper)
     laptop.context.set_offline(True)  # it has no part in this
-    editor(phone).fill("Once upon a time")
+    compose(phone, "Once upon a time")
     phone.evaluate("""() => {
         Object.defineProperty(document, "hidden", { value: true });
         document.dispatchEvent(new Event("visibilitychange"));
@@ -337,14 +338,14 @@ def stored(server: Server, name: str) -> str:
 def asks(page: Page) -> None:
     """Asks for two candidates behind the text."""
     settings(page, n=2, max_tokens=4, next=False)
-    editor(page).press("Control+End")
-    editor(page).press("Control+Enter")
+    go(page, "Control+End")
+    page.keyboard.press("Control+Enter")
     over(page, 2)
 
 
 def splits(page: Page) -> None:
     """Splits the story before its text, so that another text can begin it."""
-    editor(page).press("Control+Home")
+    go(page, "Control+Home")
     page.get_by_role("button", name="Branches", exact=True).click()
     page.get_by_role("button", name="Split").click()
     expect(page.get_by_role("treeitem")).to_have_count(2)

@@ -11,7 +11,8 @@ import json
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.studio.steps import OPENING, cards, editor, settings
+from tests.support.hands import compose
+from tests.support.steps import OPENING, cards, settings
 
 LONG_US = 50_000
 TRACED = ["disabled-by-default-devtools.timeline", "__metadata"]
@@ -30,9 +31,9 @@ def longest(trace: bytes) -> int:
 
 def ask_and_ask_again(page: Page, browser: Browser, text: str) -> int:
     """The longest task during two requests, the second one still streaming at the end."""
-    editor(page).fill(text)
+    compose(page, text)
     browser.start_tracing(page=page, categories=TRACED)
-    editor(page).press("Control+Enter")
+    page.keyboard.press("Control+Enter")
     expect(page.locator(".card.running")).not_to_have_count(0)
     expect(cards(page)).to_have_count(64)
     expect(page.locator(".card.running")).to_have_count(0, timeout=60_000)

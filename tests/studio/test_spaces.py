@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import OPENING, ask, asked, cards, editor, over, settings, stand, texts, value
+from tests.support.hands import compose, editor
+from tests.support.steps import OPENING, ask, asked, cards, over, settings, stand, texts, value
 
 NAMED = "There was a little girl named"
 FEW = {"max_tokens": 4, "next": False, "values": {"temperature": 0.8}}
@@ -47,11 +48,11 @@ def test_a_candidate_without_a_space_removes_the_writers(page: Page) -> None:
 def test_a_held_back_space_within_the_text_goes_with_the_choice(page: Page) -> None:
     settings(page, **FEW)
     behind = " and a dog."
-    editor(page).fill(NAMED + " " + behind)
+    compose(page, NAMED + " " + behind)
     for _ in behind:
-        editor(page).press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
     with page.expect_request("**/v1/events") as sent:
-        editor(page).press("Control+Enter")
+        page.keyboard.press("Control+Enter")
     assert sent.value.post_data_json["prompt"] == NAMED
     over(page, 4)
     first = texts(page)[0]
@@ -139,7 +140,7 @@ def test_an_imported_files_line_breaks_are_those_of_the_text_field(
     page.keyboard.press("Escape")
     editor(page).evaluate("field => field.setSelectionRange(9, 9)")
     with page.expect_request("**/v1/events") as sent:
-        editor(page).press("Control+Enter")
+        page.keyboard.press("Control+Enter")
     assert sent.value.post_data_json["prompt"] == "One.\nTwo."
     origins = page.locator(".origins [class^=by-]")
     assert {one.get_attribute("class") for one in origins.all()} == {origin}

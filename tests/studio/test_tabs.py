@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.studio.steps import LONG, OPENING, ask, cards, editor, settings, streaming, texts
+from tests.support.hands import compose, editor
 from tests.support.serving import Server
+from tests.support.steps import LONG, OPENING, ask, cards, settings, streaming, texts
 
 
 def told(page: Page, told: bool = True) -> None:
@@ -15,22 +16,6 @@ def told(page: Page, told: bool = True) -> None:
 def take(page: Page) -> None:
     page.get_by_role("button", name="Edit here").click()
     told(page, False)
-
-
-def test_the_second_tab_shows_a_notice_and_can_take_over_the_story(tabs: list[Page]) -> None:
-    first, second = tabs
-    told(second)
-    told(first, False)
-    editor(first).fill("Mine")
-    expect(second.locator(".columns")).to_have_attribute("inert", "")
-    take(second)
-    told(first)
-    expect(editor(second)).to_have_value("Mine")
-    editor(second).press("End")
-    editor(second).press_sequentially(" too")
-    second.close()
-    told(first, False)
-    expect(editor(first)).to_have_value("Mine too")
 
 
 def test_a_story_is_taken_over_in_mid_stream(tabs: list[Page]) -> None:
@@ -60,7 +45,7 @@ def test_another_story_can_be_written_in_the_second_tab(tabs: list[Page]) -> Non
 def test_a_name_given_in_the_second_tab_takes_the_story_over_with_all_text(tabs: list[Page]) -> None:
     first, second = tabs
     told(second)
-    editor(first).fill("Mine")
+    compose(first, "Mine")
     first.wait_for_timeout(700)  # typing becomes part of the story
     second.get_by_role("button", name="Stories").click()
     second.get_by_label("Name").fill("The fox")

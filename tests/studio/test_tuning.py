@@ -10,7 +10,6 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import OPENING, ask, cards, editor, settings
 from tests.studio.test_accessible import AXE, RUN
 from tests.studio.tuning import (
     CONTROL,
@@ -27,8 +26,10 @@ from tests.studio.tuning import (
     tuning,
     view,
 )
+from tests.support.hands import editor
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
+from tests.support.steps import OPENING, ask, cards, settings
 
 Visit = Callable[[str], Page]
 

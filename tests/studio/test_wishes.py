@@ -6,7 +6,8 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.studio.steps import OPENING, act, ask, cards, choose, editor, gone, over, settings, texts, value
+from tests.support.hands import editor, go
+from tests.support.steps import OPENING, act, ask, cards, choose, gone, over, settings, texts, value
 
 
 def tree(page: Page) -> Locator:
@@ -118,9 +119,9 @@ def test_a_piece_is_split_at_the_caret_and_joined_again(page: Page) -> None:
     ask(page)
     text = choose(page, 1)
     expect(tree(page)).to_have_count(5)
-    editor(page).press("End")
+    go(page, "End")
     for _ in range(4):
-        editor(page).press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
     page.get_by_role("button", name="Split").click()
     expect(tree(page)).to_have_count(6)
     page.locator(".leaf.current").focus()
@@ -210,7 +211,7 @@ def test_text_is_coloured_by_its_origin(page: Page) -> None:
     model, edited = texts(page)[0], " and a very old crow."
     page.keyboard.press("Alt+1")
     gone(page, model)
-    editor(page).press("End")
+    go(page, "End")
     page.keyboard.press("Control+Enter")
     over(page, 4)
     page.get_by_role("button", name="Edit").first.click()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import LONG, act, ask, cards, choose, settings, streaming
+from tests.support.steps import LONG, act, ask, cards, choose, settings, streaming
 
 ROOT = Path(__file__).parents[2]
 AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…"

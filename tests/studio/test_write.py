@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.steps import (
+from tests.support.hands import compose, editor, go
+from tests.support.serving import Server
+from tests.support.steps import (
     LONG,
     OPENING,
     act,
@@ -17,7 +19,6 @@ from tests.studio.steps import (
     cards,
     choose,
     computed,
-    editor,
     gone,
     over,
     settings,
@@ -25,7 +26,6 @@ from tests.studio.steps import (
     texts,
     value,
 )
-from tests.support.serving import Server
 
 
 def test_asks_streams_chooses_by_key_and_continues(page: Page) -> None:
@@ -63,10 +63,10 @@ def test_a_choice_in_mid_stream_continues_from_the_text_so_far(page: Page) -> No
 def test_in_a_pause_the_prompt_is_computed(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     with page.expect_response("**/v1/prefix") as answer:
-        editor(page).fill("In a pause of the writer the prompt is computed.")
+        compose(page, "In a pause of the writer the prompt is computed.")
     length = answer.value.json()["prompt_tokens"]
     expect(page.locator(".status")).to_contain_text(f"{length} of ")
-    editor(page).press("Control+Enter")
+    page.keyboard.press("Control+Enter")
     over(page, 4)
     assert computed(page) <= 1
 
@@ -106,8 +106,8 @@ def test_undo_and_redo_cover_typing_and_choices(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     chosen = choose(page, 3)
-    editor(page).press("Control+End")
-    editor(page).press_sequentially(" And")
+    go(page, "Control+End")
+    page.keyboard.type(" And")
     page.keyboard.press("Control+z")
     expect(editor(page)).to_have_value(chosen)
     page.keyboard.press("Control+z")
@@ -121,7 +121,7 @@ def test_typing_over_the_text_makes_a_branch(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
     page.keyboard.press("Alt+1")
-    editor(page).fill(OPENING.replace("fox", "cat"))
+    compose(page, OPENING.replace("fox", "cat"))
     ask(page, OPENING.replace("fox", "cat") + " who")
     page.get_by_role("button", name="Branches").click()
     expect(page.get_by_role("treeitem").filter(has_text="cat who").first).to_be_attached()
@@ -130,8 +130,8 @@ def test_typing_over_the_text_makes_a_branch(page: Page) -> None:
 
 def test_stops_one_card_while_the_others_go_on(page: Page) -> None:
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(page.locator(".card.running")).to_have_count(4)
     page.get_by_role("button", name="Stop", exact=True).first.click()
     expect(page.locator(".card").first).to_contain_text("stopped")
@@ -169,8 +169,8 @@ def test_a_reroll_in_mid_stream_cancels_the_replaced_candidates(page: Page) -> N
 
 def test_more_candidates_join_the_running_stream(page: Page) -> None:
     settings(page, **LONG)
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(page.locator(".card.running")).to_have_count(4)
     with page.expect_response("**/extend") as answer:
         page.get_by_role("button", name="More").click()
@@ -196,10 +196,10 @@ def test_more_candidates_are_not_as_long_as_the_one_that_is_written_on(page: Pag
 
 def test_candidates_at_the_caret_keep_the_text_after_it(page: Page) -> None:
     settings(page, max_tokens=5, next=False)
-    editor(page).fill("Tom saw a dog. The end.")
+    compose(page, "Tom saw a dog. The end.")
     for _ in range(len(" The end.")):
-        editor(page).press("ArrowLeft")
-    editor(page).press("Control+Enter")
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Control+Enter")
     over(page, 4)
     text = texts(page)[0]
     page.keyboard.press("Alt+1")
@@ -282,7 +282,7 @@ def test_a_refused_request_leaves_the_earlier_candidates(page: Page) -> None:
 def test_the_server_goes_away_and_comes_back(page: Page, server: Server) -> None:
     page.route("**/health", lambda route: route.abort())
     expect(page.get_by_role("alert").filter(has_text="reach the server")).to_be_visible()
-    editor(page).fill("Still here")
+    compose(page, "Still here")
     page.unroute("**/health")
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(editor(page)).to_have_value("Still here")

@@ -9,4 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_engine"
 FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE))  # -I -S: Python starts in 50 ms
 BINARY = ROOT / "build" / "bin" / "llama-batched"
+WORLD = (
+    ROOT / "tests/studio/sillytavern_world.json"
+)  # written by SillyTavern: tests/clients/capture/world_info.py
+CHARACTER = ROOT / "tests/studio/sillytavern_character.json"
 STORYTELLER = ROOT / "models" / "storyteller.gguf"

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 
 from tests.support.places import ROOT
 
-STUDIO_TESTS = (ROOT / "tests" / "studio").glob("test_*.py")
+STUDIO_TESTS = [
+    *(ROOT / "tests" / "journeys").glob("test_*.py"),
+    *(ROOT / "tests" / "studio").glob("test_*.py"),
+]
 STORED = ROOT / "tests" / "fake" / "test_stories.py"  # on the server
 
 LEVELS = ("info", "warning", "error", "exception", "log")

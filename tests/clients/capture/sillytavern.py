@@ -23,7 +23,7 @@ from tests.clients.capture.page import KINDS, VERSION, Kind, SillyTavern, fresh,
 from tests.clients.capture.proxy import Proxy, Recorded, recording
 from tests.clients.capture.texts import Texts, as_json
 from tests.clients.captured import FOLDER
-from tests.studio.conftest import chromium
+from tests.support.browser import chromium
 from tests.support.serving import LASTING, Server, serving
 
 MESSAGE = "Hello! Who are you?"

@@ -14,8 +14,8 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from tests.clients.capture.page import SillyTavern, fresh, install, started
-from tests.studio.conftest import chromium
-from tests.studio.steps import CHARACTER, WORLD
+from tests.support.browser import chromium
+from tests.support.places import CHARACTER, WORLD
 
 NAME, OWNER = "Tower", "Mara"
 SAVED_MS = 3000  # the page saves a second after the last change

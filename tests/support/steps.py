@@ -1,26 +1,20 @@
-"""Steps of a writer in the studio, and what the page shows, for the studio's tests."""
+"""Steps of a writer in the studio, and what the page shows."""
 
 from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-FOLDER = Path(__file__).parent
-WORLD = FOLDER / "sillytavern_world.json"  # written by SillyTavern: tests/clients/capture/world_info.py
-CHARACTER = FOLDER / "sillytavern_character.json"
+from tests.support.hands import compose, editor
+
 OPENING = "Once upon a time, there was a little fox"
 
 Body = dict[str, Any]
 
 LONG = {"max_tokens": 7000, "values": {"ignore_eos": True}}  # longer than any test waits
-
-
-def editor(page: Page) -> Locator:
-    return page.get_by_label("Story", exact=True)
 
 
 def cards(page: Page) -> Locator:
@@ -36,23 +30,23 @@ def settings(page: Page, **values: Any) -> None:
 
 def ask(page: Page, text: str = OPENING, n: int = 4) -> None:
     """Types and asks; returns when all candidates are complete."""
-    editor(page).fill(text)
-    editor(page).press("Control+Enter")
+    compose(page, text)
+    page.keyboard.press("Control+Enter")
     over(page, n)
 
 
 def streaming(page: Page) -> None:
     """Types and asks; returns when each candidate has some text."""
-    editor(page).fill(OPENING)
-    editor(page).press("Control+Enter")
+    compose(page, OPENING)
+    page.keyboard.press("Control+Enter")
     expect(page.locator(".card .text").filter(has_text=re.compile(".{20}"))).to_have_count(4)
 
 
 def asked(page: Page, text: str = OPENING) -> Body:
     """Types and asks; returns the body of the request."""
-    editor(page).fill(text)
+    compose(page, text)
     with page.expect_request("**/v1/events") as sent:
-        editor(page).press("Control+Enter")
+        page.keyboard.press("Control+Enter")
     body: Body = sent.value.post_data_json
     return body
 

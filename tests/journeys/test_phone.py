@@ -1,0 +1,24 @@
+"""A writer with a phone: 390 x 844 pixels, and a finger."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.support.hands import editor, into, swipe
+from tests.support.steps import OPENING, cards, over, texts, value
+
+
+def test_a_writer_taps_types_swipes_and_chooses(phone: Page) -> None:
+    into(phone)
+    expect(editor(phone)).to_be_focused()  # which opens the phone's keyboard
+    phone.keyboard.type(OPENING)
+    phone.get_by_role("button", name="Continue").tap()
+    over(phone, 4)
+    second = texts(phone)[1]
+    expect(phone.locator(".place")).to_have_text("1 of 4")
+    swipe(phone, range(330, 60, -20))
+    expect(phone.locator(".place")).to_have_text("2 of 4")
+    expect(cards(phone).nth(1)).to_be_in_viewport()
+    expect(phone.locator(".ghost")).to_have_text(second)
+    cards(phone).nth(1).locator(".text").tap()
+    assert value(phone) == OPENING + second

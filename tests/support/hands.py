@@ -1,0 +1,109 @@
+"""A writer's hands on the studio's text: a mouse or a finger puts the focus there, then keys are pressed.
+
+Playwright's `focus`, `fill` and `press` also reach a text into which nobody can click, so tests use them on
+the text nowhere else: tests/unit/test_hands.py.
+"""
+
+from __future__ import annotations
+
+from playwright.sync_api import Locator, Page, expect
+
+TOUCHES = "navigator.maxTouchPoints > 0"
+
+
+def editor(page: Page) -> Locator:
+    return page.get_by_label("Story", exact=True)
+
+
+def into(page: Page) -> None:
+    """Puts the focus into the text, with a finger where the page is touched, else with the mouse."""
+    if page.evaluate(TOUCHES):
+        editor(page).tap()
+    else:
+        editor(page).click()
+
+
+def compose(page: Page, text: str) -> None:
+    """Writes this in the place of the whole text, as one input."""
+    into(page)
+    page.keyboard.press("Control+a")
+    if text:
+        page.keyboard.insert_text(text)
+    else:
+        page.keyboard.press("Delete")
+
+
+def go(page: Page, key: str) -> None:
+    """Puts the focus into the text, then presses a key there, such as Control+End."""
+    into(page)
+    page.keyboard.press(key)
+
+
+# Places are where the text is seen, in pixels. The text area has no places of words, but the coloured text
+# before it has the same words in the same places: tests/studio/test_book.py.
+
+PLACE = """text => {
+    const walker = document.createTreeWalker(document.querySelector(".origins"), NodeFilter.SHOW_TEXT);
+    const range = document.createRange();
+    const [nodes, ends] = [[], []];
+    let all = "";
+    while (walker.nextNode()) {
+        nodes.push(walker.currentNode);
+        ends.push((all += walker.currentNode.data).length);
+    }
+    const set = (which, at) => {
+        const i = ends.findIndex((end) => at < end || (which === "setEnd" && at === end));
+        range[which](nodes[i], at - (i ? ends[i - 1] : 0));
+    };
+    const at = all.indexOf(text);
+    if (at < 0) return null;
+    set("setStart", at);
+    set("setEnd", at + text.length);
+    const boxes = [...range.getClientRects()].filter(({width}) => width);
+    const [first, last] = [boxes[0], boxes.at(-1)];
+    return [first.left, first.top + first.height / 2, last.right, last.top + last.height / 2];
+}"""
+
+
+def place(page: Page, text: str) -> tuple[float, float, float, float]:
+    """Where a passage is seen for the first time: x and y of its begin, x and y of its end."""
+    expect(page.locator(".origins")).to_contain_text(text)  # it is drawn a moment after it was typed
+    found = page.evaluate(PLACE, text)
+    assert found, f"the page does not show {text!r}"
+    left, top, right, bottom = found
+    return left, top, right, bottom
+
+
+def click_behind(page: Page, text: str) -> None:
+    """Clicks with the mouse where a passage ends."""
+    _, _, x, y = place(page, text)
+    page.mouse.click(x, y)
+
+
+def double_click(page: Page, word: str) -> None:
+    left, y, right, _ = place(page, word)
+    page.mouse.dblclick((left + right) / 2, y)
+
+
+def drag_over(page: Page, text: str) -> None:
+    """Drags the mouse from the begin of a passage to its end."""
+    left, top, right, bottom = place(page, text)
+    page.mouse.move(left, top)
+    page.mouse.down()
+    page.mouse.move(right, bottom, steps=8)
+    page.mouse.up()
+
+
+def selected(page: Page) -> str:
+    """What is selected in the text."""
+    return str(editor(page).evaluate("one => one.value.slice(one.selectionStart, one.selectionEnd)"))
+
+
+def swipe(page: Page, way: range) -> None:
+    """Moves a finger over the candidates, along these x coordinates."""
+    box = page.locator("#candidates").bounding_box()
+    assert box
+    devtools, y = page.context.new_cdp_session(page), box["y"] + box["height"] / 2
+    for kind, x in (("touchStart", way.start), *(("touchMove", x) for x in way)):
+        devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
+    devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
