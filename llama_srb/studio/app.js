@@ -9,6 +9,7 @@ import { Controls } from "./controls.js";
 import { Editor } from "./editor.js";
 import { choose } from "./choosing.js";
 import { commit, redo, undo } from "./history.js";
+import { takeDrops } from "./importing.js";
 import { Keys, openKeys } from "./keys.js";
 import { begin } from "./library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./session.js";
@@ -141,6 +142,7 @@ await begin();
 keepForGood();
 share();
 addEventListener("keydown", onKey);
+takeDrops();
 render(html`<${Page} />`, document.body);
 watch();
 // not on plain http from another machine

@@ -1,11 +1,12 @@
 // The list of stories: open, rename, create, delete, export and import.
 
 import { DOCX, toDocx } from "./docx.js";
-import { fromFile, toJson, toMarkdown } from "./exchange.js";
+import { toJson, toMarkdown } from "./exchange.js";
 import { commit } from "./history.js";
-import { Backup, bringBack } from "./backup.js";
-import { addLore, adopt, createStory, openPlace, openStory, rename, search } from "./library.js";
-import { fail, session } from "./session.js";
+import { Backup } from "./backup.js";
+import { importFile } from "./importing.js";
+import { createStory, openPlace, openStory, rename, search } from "./library.js";
+import { session } from "./session.js";
 import { TITLE, textOf } from "./tree.js";
 import { Trash } from "./trash.js";
 import { Button, download, html, useChanges, useRef, useState } from "./ui.js";
@@ -21,15 +22,7 @@ export function Stories() {
   const read = async () => {
     const [chosen] = file.current.files;
     file.current.value = "";
-    if (!chosen) return;
-    try {
-      const found = await fromFile(chosen);
-      if (Array.isArray(found)) await bringBack(found);
-      else if (found.lore) await addLore(found);
-      else await adopt(found);
-    } catch (error) {
-      fail(error);
-    }
+    if (chosen) await importFile(chosen);
   };
   return html`
     <label class="field">Name <input key=${story.id} maxlength=${TITLE} defaultValue=${story.name}
