@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -27,6 +28,7 @@ from llama_srb.models.gguf_header import ModelFileError
 from . import Refused, fetching
 from .options import Command, load_settings, model_files, setting_options
 
+log = logging.getLogger("llama_srb.server")  # this name is documented
 CANNOT_START = (SettingsError, HubError, ModelFileError, EngineError, StartError)
 
 
@@ -55,7 +57,7 @@ def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
         to = address
         if settings.socket is not None:
             to = f"--unix-socket {shlex.quote(str(settings.socket))} http://localhost{settings.api_prefix}"
-        print(f"{address}   try: curl -N {to}/v1/completions -d {body}", flush=True)
+        _say(f"{address}   try: curl -N {to}/v1/completions -d {body}")
 
     try:
         run(server.serve(settings, on_loading=bar.show, on_ready=greet, reread=reread))
@@ -64,6 +66,18 @@ def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
         raise
     finally:
         bar.close()
+
+
+def _say(line: str) -> None:
+    """Prints a line. If the disk is full, the log has it instead: that stops no server."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        log.warning("stdout cannot be written: %s; its line is: %s", error.strerror, line)
+        # Python tries what is buffered once more at exit, which would raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 COMMAND = Command(

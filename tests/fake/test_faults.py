@@ -19,7 +19,7 @@ from tests.support.served import Served, Serving
 
 # fmt: off
 FAULTS = {
-    "engine killed": "real/test_life.py::test_a_killed_engine_is_an_error_for_its_requests_and_the_next_one_works",
+    "engine killed": "journeys/test_interruptions.py::test_a_killed_engine_is_an_error_for_its_requests_and_the_next_one_works",
     "engine hangs": "fake/test_engine.py::test_an_engine_that_makes_no_step_is_ended_with_its_reason",
     "engine stopped": "real/test_faults.py::test_an_engine_that_is_stopped_is_ended_and_another_one_started",
     "a long prompt, which is no hang": "real/test_faults.py::test_a_long_prompt_is_no_hang",
@@ -43,7 +43,7 @@ FAULTS = {
     "model file with a hostile chat template": "real/test_hostile_models.py::test_a_template_harms_its_own_chats_only",
     "attacks on the server's HTTP": "fake/test_attacks.py::test_an_attack_gets_its_answer",
     "model file with false sizes": "real/test_faults.py::test_a_model_file_with_false_lengths_is_an_error_and_no_crash",
-    "port taken": "fake/test_cli.py::test_the_error_of_a_taken_port_names_it",
+    "port taken": "journeys/test_first_command.py::test_the_error_of_a_taken_port_names_it",
     "port stolen by another server": "fake/test_faults.py::test_nobody_can_take_the_port_while_it_is_served",
     "client gone while it sends": "fake/test_faults.py::test_a_client_gone_while_it_sends_leaves_nothing",
     "client gone while it waits": "fake/test_faults.py::test_a_client_gone_while_its_request_waits_leaves_nothing",
