@@ -49,24 +49,6 @@ def logprobs_of(choice: CompletionChoice) -> dict[str, list[Any]]:
     return choice.logprobs.model_dump()
 
 
-def test_eight_choices_in_one_body(openai: OpenAI) -> None:
-    answer = complete(openai, n=8)
-    assert [choice.index for choice in answer.choices] == list(range(8))
-    assert len({choice.text for choice in answer.choices}) > 1
-    assert {choice.finish_reason for choice in answer.choices} == {"length"}
-    assert (answer.object, answer.model) == ("text_completion", "storyteller")
-
-
-def test_eight_choices_stream_with_one_choice_a_chunk(openai: OpenAI) -> None:
-    chunks = stream(openai, n=8)
-    assert all(len(chunk.choices) == 1 for chunk in chunks)
-    assert all(type(chunk.choices[0].text) is str for chunk in chunks)
-    assert all(texts(chunks, 8))
-    ends = [c.choices[0].index for c in chunks if c.choices[0].finish_reason]
-    assert sorted(ends) == list(range(8))
-    assert len({chunk.id for chunk in chunks}) == 1
-
-
 def test_a_stream_ends_with_done(server: Server) -> None:
     status, headers, data = server.call(
         "POST", "/v1/completions", {"prompt": ONCE, "stream": True, "max_tokens": 2, "n": 2}
