@@ -57,7 +57,9 @@ class Loading:
 class Ready:
     """The engine accepts requests.
 
-    cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's.
+    cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's. devices: what
+    lies on each, in bytes (`model`, `context`, `compute`), and its `free` and `total` memory; the CPU is the
+    last one. gpu_layers: those of `layers` that GPUs compute.
     """
 
     protocol: int
@@ -70,6 +72,25 @@ class Ready:
     embedding: Mapping[str, Any] = field(default_factory=dict)
     cpu: str = ""
     commit: str = ""
+    devices: tuple[Mapping[str, Any], ...] = ()
+    layers: int = 0
+    gpu_layers: int = 0
+
+    @property
+    def where(self) -> str:
+        """Where it computes, for people: "CUDA0 (20 of 33 layers), CPU (zen4)"."""
+        cpu = f" ({self.cpu})" if self.cpu else ""
+        gpus = [str(one["name"]) for one in self.devices[:-1]]
+        if not gpus or not self.gpu_layers:
+            return self.backend + cpu
+        whole = self.gpu_layers == self.layers
+        part = "" if whole else f" ({self.gpu_layers} of {self.layers} layers)"
+        return ", ".join([", ".join(gpus) + part, f"CPU{cpu}"])
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all devices that model, cells and buffers take; 0: not known."""
+        return sum(one[name] for one in self.devices for name in ("model", "context", "compute"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,8 +225,7 @@ class Engine:
         else:
             self.progress, self.ready = 1.0, event
             self._loaded.set()
-            where = event.backend + (f" ({event.cpu})" if event.cpu else "")
-            log.info("engine %d: ready, %d tokens, %s", self.pid, event.n_ctx, where)
+            log.info("engine %d: ready, %d tokens, %s", self.pid, event.n_ctx, event.where)
         self._on_change()
 
     def _fail(self, fault: str, details: str = "") -> None:

@@ -20,7 +20,6 @@ NO_PLACES = Refused("taskset -c 0-7 llama-srb serve … says which cores the thr
 NO_POLLING = Refused("the variable GOMP_SPINCOUNT says how often a thread polls before it sleeps")
 NO_SHIFT = Refused("there is no context shift: a sequence ends at the context's limit; send a shorter prompt")
 NO_CHECKPOINTS = Refused("states of prompts are kept by --cache-ram and --prefix-cache")
-NO_FIT = Refused("the engine takes what it gets: --ctx and -ngl say how much")
 NO_SLOTS = Refused("there are no slots with a memory of their own: each prompt is found in the prefix cache")
 UI_ALWAYS = Refused("the page at / is the studio, which has no such settings")
 
@@ -82,9 +81,9 @@ ROWS: tuple[tuple[str, int, Fate], ...] = (
     ("-cmoe --cpu-moe", 0, PASSED),
     ("-ncmoe --n-cpu-moe", 1, PASSED),
     ("-ncffn --n-cpu-ffn", 1, PASSED),
-    ("-fit --fit", 1, Refused(NO_FIT.instead, same="off disabled false 0")),
-    ("-fitt --fit-target", 1, NO_FIT),
-    ("-fitc --fit-ctx", 1, NO_FIT),
+    ("-fit --fit", 1, PASSED),
+    ("-fitt --fit-target", 1, PASSED),
+    ("-fitc --fit-ctx", 1, PASSED),
     ("--op-offload", 0, PASSED),
     ("--no-op-offload", 0, PASSED),
     ("--perf", 0, Refused("each answer has its timings, and /metrics has sums")),

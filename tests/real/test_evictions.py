@@ -13,7 +13,7 @@ import pytest
 from tests.real.test_laws import check_idle
 from tests.real.test_prefix import n_computed, words
 from tests.real.test_store import same, story
-from tests.support.lender import Counter, Lender
+from tests.support.lender import Device, Lender
 from tests.support.lines import Answer
 from tests.support.paced import Paced
 
@@ -22,15 +22,15 @@ N_LAYERS = 4  # of the bundled model
 
 
 @pytest.fixture
-def device() -> Iterator[Counter]:
+def device() -> Iterator[Device]:
     lender = Lender()
     lender.start()
-    with Counter(lender) as counter:
-        yield counter
+    with Device(lender) as made:
+        yield made
     lender.kill()
 
 
-def on_device(device: Counter, log: Path, *flags: str) -> Paced:
+def on_device(device: Device, log: Path, *flags: str) -> Paced:
     return Paced(log, "-c", "4096", "-np", "8", "-t", "1", "--rpc", device.address, "-ngl", "99", *flags)
 
 
@@ -42,7 +42,7 @@ def side_by_side(engine: Paced, n: int) -> list[Answer]:
     return [engine.read_until(id, "done") for id in ids]
 
 
-def test_texts_that_were_decoded_side_by_side_come_back_whole(device: Counter, tmp_path: Path) -> None:
+def test_texts_that_were_decoded_side_by_side_come_back_whole(device: Device, tmp_path: Path) -> None:
     with on_device(device, tmp_path / "log", "--cache-cells", "0") as engine:
         answers = side_by_side(engine, 3)
         longer = [PROMPT + answer.texts[0] for answer in answers]
@@ -54,14 +54,14 @@ def test_texts_that_were_decoded_side_by_side_come_back_whole(device: Counter, t
     assert all(same(a, b) for a, b in zip(warm, restored, strict=True))
 
 
-def test_texts_of_one_prompt_are_copied_together(device: Counter, tmp_path: Path) -> None:
+def test_texts_of_one_prompt_are_copied_together(device: Device, tmp_path: Path) -> None:
     with on_device(device, tmp_path / "log", "--cache-cells", "0") as engine:
         side_by_side(engine, 6)
         engine.wait_for_trim(0)
         assert 2 * N_LAYERS <= device.n_copies <= 4 * N_LAYERS
 
 
-def test_without_memory_for_snapshots_nothing_is_copied(device: Counter, tmp_path: Path) -> None:
+def test_without_memory_for_snapshots_nothing_is_copied(device: Device, tmp_path: Path) -> None:
     with on_device(device, tmp_path / "log", "--cache-cells", "0", "--cache-ram", "0") as engine:
         side_by_side(engine, 2)
         engine.wait_for_trim(0)

@@ -1,4 +1,4 @@
-"""The memory of another process for an engine's layers: llama.cpp's ggml-rpc-server, and a proxy that counts copies.
+"""The memory of another process for an engine's layers: llama.cpp's ggml-rpc-server, behind a proxy.
 
 Each copy is a round trip, so it stands for a device with slow small copies, which a GPU is, too.
 """
@@ -14,7 +14,7 @@ from types import TracebackType
 from tests.support.cluster import eventually
 from tests.support.places import BINARY
 
-GET_TENSOR = 8  # RPC_CMD_GET_TENSOR of ggml-rpc.cpp
+ALLOC_BUFFER, GET_TENSOR, GET_DEVICE_MEMORY = 0, 8, 11  # RPC_CMD_… of ggml-rpc.cpp
 HEAD = struct.Struct("<BQ")  # command, bytes that follow
 
 
@@ -46,16 +46,20 @@ class Lender:
         return True
 
 
-class Counter:
-    """Passes connections to a lender; counts how often cells of the KV cache are copied from it."""
+class Device:
+    """A lender as a device, behind a proxy: it counts copies of cells, and may have little memory.
 
-    def __init__(self, lender: Lender) -> None:
+    free: its free memory in bytes; None: what the lender has.
+    """
+
+    def __init__(self, lender: Lender, free: int | None = None) -> None:
         self.n_copies = 0
+        self.free = free
         self._lender = lender
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self) -> Counter:
+    def __enter__(self) -> Device:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -82,8 +86,21 @@ class Counter:
                 command, size = HEAD.unpack(head)
                 body = stream.read(size) if size else b""
                 self.n_copies += command == GET_TENSOR and b"cache_" in body
-                far.sendall(head + body)
+                if (answer := self._own_answer(command, body)) is not None:
+                    near.sendall(struct.pack("<Q", len(answer)) + answer)
+                else:
+                    far.sendall(head + body)
             far.shutdown(socket.SHUT_RDWR)  # the lender serves one connection at a time
+
+    def _own_answer(self, command: int, body: bytes) -> bytes | None:
+        """Of a device with little memory: how much there is, and that more cannot be allocated."""
+        if self.free is None:
+            return None
+        if command == GET_DEVICE_MEMORY:
+            return struct.pack("<QQ", self.free, self.free)
+        if command == ALLOC_BUFFER and struct.unpack("<Q", body[-8:])[0] > self.free:
+            return struct.pack("<QQ", 0, 0)
+        return None
 
     def _answers(self, far: socket.socket, near: socket.socket) -> None:
         try:

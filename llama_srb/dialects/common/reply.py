@@ -56,6 +56,9 @@ class ServerInfo:
     special_tokens: Mapping[str, str] = field(default_factory=dict)  # by Hugging Face's names: bos_token, …
     only_embeds: bool = False  # the model makes vectors, and generates no text
     cpu: str = ""  # the CPU that the engine's kernels are compiled for
+    devices: tuple[Mapping[str, Any], ...] = ()  # of the engine, with what lies there
+    layers: int = 0
+    gpu_layers: int = 0
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     now: float = 0.0

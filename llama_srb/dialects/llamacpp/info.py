@@ -1,7 +1,7 @@
 """llama.cpp's server: paths that generate nothing. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired
+from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -65,6 +65,18 @@ class Modalities(TypedDict):
     audio: bool
 
 
+class Device(TypedDict):
+    """A device that computes the model. Bytes: of weights, of cells, of buffers; its free and all memory."""
+
+    name: str
+    description: str
+    model: Count
+    context: Count
+    compute: Count
+    free: Count
+    total: Count
+
+
 class Props(TypedDict):
     """role and the fields after it: of a server of several models, if `?model=` names none of them.
 
@@ -83,6 +95,9 @@ class Props(TypedDict):
     chat_template: str
     build_info: str
     cpu_variant: str
+    devices: list[Device]
+    n_layers: Count
+    n_gpu_layers: Count
     is_sleeping: bool
     role: NotRequired[Literal["router"]]
     max_instances: NotRequired[Count]
@@ -176,6 +191,9 @@ def _props(about: ServerInfo) -> Props:
         "chat_template": about.chat_template,
         "build_info": f"llama-srb {about.version}",
         "cpu_variant": about.cpu,
+        "devices": [cast(Device, dict(one)) for one in about.devices],
+        "n_layers": about.layers,
+        "n_gpu_layers": about.gpu_layers,
         "is_sleeping": False,
     }
     if about.max_instances is not None:
