@@ -70,7 +70,7 @@ def run(*command: str | Path, cwd: Path | None = None, shell: bool = False) -> s
         text=True,
         check=False,
     )
-    with (OUT / "compile.txt").open("a") as log:
+    with (WORK / "compile.log").open("a") as log:
         log.write(f"{' '.join(map(str, command))[-300:]}\n{done.stdout}")
     if done.returncode != 0:
         print(done.stdout[-3000:])
