@@ -21,7 +21,7 @@ from llama_srb.request.fields import ROWS
 from tests.fake_engine import story
 from tests.support.bench import TIMEOUT, Bench, plain
 from tests.support.models import write_adapter
-from tests.support.places import FAKE, ROOT, STORYTELLER
+from tests.support.places import FAKE_COMMAND, ROOT, STORYTELLER
 
 
 @pytest.fixture
@@ -349,7 +349,7 @@ def events_of(stdout: str) -> list[dict[str, object]]:
 def received(bench: Bench, *arguments: str) -> dict[str, object]:
     """The command that the engine received."""
     log = bench.folder / "stdin"
-    bench.engine.write_text(f'#!/bin/sh\ntee {log} | python3 {FAKE} "$@"\n')
+    bench.engine.write_text(f'#!/bin/sh\ntee {log} | {FAKE_COMMAND} "$@"\n')
     ended = bench.run("complete", PROMPT, *arguments)
     assert (ended.returncode, ended.stderr) == (0, "")
     command: dict[str, object] = json.loads(log.read_text().splitlines()[0])

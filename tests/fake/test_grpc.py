@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from llama_srb.http.grpc import SERVICE
 from llama_srb.http.reload.faults import StartError
-from tests.support.places import ROOT
+from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.rpc import NOT_SERVING, SERVING, Rpc, all_of, failure, port_in
 from tests.support.served import Served, Serving, key_file
 from tests.support.several import tables
@@ -408,7 +408,7 @@ async def test_reflection_lists_the_services_to_those_who_have_a_key(start: Star
 
 async def test_health_is_not_serving_when_the_server_drains(serving: Serving, tmp_path: Path) -> None:
     engine = tmp_path / "engine"
-    engine.write_text(f'#!/bin/sh\nexec python3 {ROOT / "tests/fake_engine"} --endless "$@"\n')
+    engine.write_text(f'#!/bin/sh\nexec {FAKE_COMMAND} --endless "$@"\n')
     engine.chmod(0o755)
     command = [sys.executable, str(ROOT / "api.py"), "--port", "0", "--grpc", "0", "--engine", str(engine)]
     options = ["--stop-grace", "20", "--log-level", "info"]

@@ -19,7 +19,8 @@ from llama_srb.config import SettingsError, load
 from llama_srb.http.observe import gen_ai
 from llama_srb.http.observe.otel import MAX_BATCH, MAX_SPANS, OtelTraces
 from tests.support.collector import Collector, Received, collecting
-from tests.support.places import FAKE, ROOT
+from tests.support.places import FAKE_COMMAND, ROOT
+from tests.support.rows import each_row
 from tests.support.rpc import Rpc, all_of, port_in
 from tests.support.served import Served, Serving
 from tests.support.sockets import connected, event, until
@@ -396,7 +397,7 @@ def imported(folder: Path, *arguments: str) -> set[str]:
 
 def test_without_the_setting_nothing_of_it_is_imported(tmp_path: Path) -> None:
     engine = tmp_path / "engine"
-    engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} "$@"\n')
+    engine.write_text(f'#!/bin/sh\nexec {FAKE_COMMAND} "$@"\n')
     engine.chmod(0o755)
     ours = {"opentelemetry", "requests"}
     assert ours & imported(tmp_path, "--engine", str(engine)) == set()
@@ -415,7 +416,7 @@ async def test_without_its_packages_the_start_says_what_to_install(
         await serving(otlp_traces_endpoint="http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "read"),
     [
         ("http://localhost:4318", "http://localhost:4318/v1/traces"),

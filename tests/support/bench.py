@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.places import FAKE, ROOT
+from tests.support.places import FAKE_COMMAND, ROOT
 
 TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
 
@@ -29,7 +29,7 @@ class Bench:
         self.folder = folder
         self.journal = folder / "journal"
         self.engine = folder / "engine"
-        self.engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {self.journal} "$@"\n')
+        self.engine.write_text(f'#!/bin/sh\nexec {FAKE_COMMAND} --journal {self.journal} "$@"\n')
         self.engine.chmod(0o755)
 
     def command(self, *arguments: str) -> list[str]:

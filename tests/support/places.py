@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_engine"
 FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE))  # -I -S: Python starts in 50 ms
+FAKE_COMMAND = shlex.join(FAKE_ENGINE)  # for scripts of a shell
 BINARY = ROOT / "build" / "bin" / "llama-batched"
 WORLD = (
     ROOT / "tests/studio/sillytavern_world.json"

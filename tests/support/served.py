@@ -16,7 +16,7 @@ from llama_srb.config import Settings, load
 from llama_srb.http import server
 from llama_srb.http.auth import api_keys
 from llama_srb.http.auth.api_keys import Key
-from tests.support.places import FAKE
+from tests.support.places import FAKE_COMMAND
 
 TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
 SECRET = "0123456789" * 4
@@ -78,7 +78,7 @@ Serving = Callable[..., Awaitable[Served]]
 async def servers(folder: Path) -> AsyncIterator[Serving]:
     """Yields a function that starts servers: flags are the fake engine's, keywords are settings."""
     journal, engine = folder / "journal", folder / "engine"
-    engine.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} "$@"\n')
+    engine.write_text(f'#!/bin/sh\nexec {FAKE_COMMAND} --journal {journal} "$@"\n')
     engine.chmod(0o755)
     async with contextlib.AsyncExitStack() as stack:
 

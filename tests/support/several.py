@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from llama_srb.bundled import CHECKOUT
-from tests.support.places import FAKE
+from tests.support.places import FAKE_COMMAND
 from tests.support.served import Served, Serving
 
 MODEL = CHECKOUT / "models" / "storyteller.gguf"
@@ -46,7 +46,7 @@ def engine_of(folder: Path, name: str, *flags: str) -> Path:
     program = folder / f"{name}.engine"
     journal = folder / f"{name}.journal"
     new = folder / f"{name}.engine.new"  # in two steps: a shell must not read half of it
-    new.write_text(f'#!/bin/sh\nexec python3 {FAKE} --journal {journal} {" ".join(flags)} "$@"\n')
+    new.write_text(f'#!/bin/sh\nexec {FAKE_COMMAND} --journal {journal} {" ".join(flags)} "$@"\n')
     new.chmod(0o755)
     return new.replace(program)
 
