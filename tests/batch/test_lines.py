@@ -11,6 +11,7 @@ import pytest
 from llama_srb.batch.lines import ENDPOINTS, LineError, parse
 from llama_srb.http.routes import ROUTES
 from tests.support.batches import line
+from tests.support.rows import each_row
 
 GOOD = line("a")
 WRONG: list[tuple[Any, str, str | None, str]] = [
@@ -30,7 +31,7 @@ WRONG: list[tuple[Any, str, str | None, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "code", "param", "message"), WRONG, ids=lambda value: str(value)[:40])
+@each_row(("given", "code", "param", "message"), WRONG, ids=lambda value: str(value)[:40])
 def test_a_wrong_line_is_refused_with_its_number(
     given: Any, code: str, param: str | None, message: str
 ) -> None:
@@ -66,7 +67,7 @@ def test_a_model_is_for_bodies_that_name_none() -> None:
     assert sent(line("a", prompt="x", model="gpt"), "poet")["model"] == "gpt"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "count"),
     [
         ({"prompt": "x"}, 1),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_srb.batch.order import LEVELS, Shares, sort_key
+from tests.support.rows import each_row
 
 
 def words(seed: object, count: int) -> str:
@@ -17,7 +17,7 @@ def words(seed: object, count: int) -> str:
     return " ".join(str(drawn.randrange(10**6)) for _ in range(count))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("system", "document"), [(0, 20), (0, 2000), (10, 20), (100, 30), (100, 2000), (3000, 500), (3000, 9000)]
 )
 def test_groups_stay_together_also_inside_of_groups(system: int, document: int) -> None:

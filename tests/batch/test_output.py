@@ -13,6 +13,7 @@ import pytest
 from llama_srb.batch.output import Output, OutputError
 from tests.support.batches import ids, read
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -51,8 +52,9 @@ def test_a_later_run_adds_what_is_not_there(out: Path) -> None:
     assert (ids(read(out)), ids(read(errors_of(out)))) == (["a", "c"], ["b"])
 
 
-@pytest.mark.parametrize("keep", range(0, 200, 7))
-def test_a_torn_last_line_is_cut(out: Path, keep: int) -> None:
+@each_row("keep", range(0, 200, 7))
+def test_a_torn_last_line_is_cut(tmp_path: Path, keep: int) -> None:
+    out = tmp_path / "out.jsonl"
     write(out, "a", "b")
     whole = out.read_bytes()
     second = whole.index(b"\n") + 1

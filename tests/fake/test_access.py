@@ -24,6 +24,7 @@ from llama_srb.cli.doctor import checks
 from llama_srb.http import server
 from llama_srb.http.auth import api_keys
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file
 
 BODY = {"prompt": "x", "n": 1, "max_tokens": 2}
@@ -139,10 +140,14 @@ RUBBISH = {
 }
 
 
-@pytest.mark.parametrize("key", RUBBISH.values(), ids=RUBBISH)
-async def test_a_key_that_is_rubbish_is_a_401(serving: Serving, key: str) -> None:
-    served = await serving(jwt_secret=SECRET)
-    host, port = served.url.removeprefix("http://").split(":")
+@pytest.fixture
+async def of_jwts(serving: Serving) -> Served:
+    return await serving(jwt_secret=SECRET)
+
+
+@each_row("key", RUBBISH.values(), ids=RUBBISH)
+async def test_a_key_that_is_rubbish_is_a_401(of_jwts: Served, key: str) -> None:
+    host, port = of_jwts.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     head = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: {key}\r\n\r\n"
     writer.write(head.encode(errors="surrogateescape"))
@@ -154,10 +159,10 @@ CLAIMS: list[dict[str, Any]] = [{"scope": 7}, {"scope": [7]}, {"sub": ["ann"]}, 
                                 {"max_n": "x"}, {"exp": "x"}, {"exp": float("inf")}, {"nbf": {}}]  # fmt: skip
 
 
-@pytest.mark.parametrize("claims", CLAIMS)
-async def test_claims_that_are_rubbish_are_no_500(serving: Serving, claims: dict[str, Any]) -> None:
+@each_row("claims", CLAIMS)
+async def test_claims_that_are_rubbish_are_no_500(of_jwts: Served, claims: dict[str, Any]) -> None:
     whole = {"sub": "ann", "exp": time.time() + 60, "scope": "complete"} | claims
-    status, _ = await ask(await serving(jwt_secret=SECRET), bearer(jwt.encode(whole, SECRET)))
+    status, _ = await ask(of_jwts, bearer(jwt.encode(whole, SECRET)))
     assert status in (401, 403)
 
 
@@ -308,7 +313,7 @@ UNSAFE = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), UNSAFE)
+@each_row(("options", "said"), UNSAFE)
 async def test_an_unsafe_server_does_not_start(options: dict[str, str], said: str) -> None:
     settings = config.load({"engine": sys.executable, "port": 0, **options}, environ={})
     with pytest.raises(server.StartError, match=said):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rows import each_row
 from tests.support.served import Served, Serving, bearer, key_file
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
@@ -24,6 +25,12 @@ def folder(tmp_path: Path) -> Path:
     (folder / "up").symlink_to(tmp_path)
     (folder / "circle.gguf").symlink_to(folder / "circle.gguf")
     return folder
+
+
+@pytest.fixture
+async def lending(serving: Serving, folder: Path) -> Served:
+    """A server that lends adapters of the folder."""
+    return await serving(adapters_dir=str(folder))
 
 
 async def answer(served: Served, path: str, body: Any, **headers: str) -> tuple[int, str]:
@@ -152,7 +159,7 @@ async def test_without_a_folder_none_is_loaded(serving: Serving, folder: Path) -
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         {},
@@ -169,9 +176,8 @@ async def test_without_a_folder_none_is_loaded(serving: Serving, folder: Path) -
     ],
     ids=str,
 )
-async def test_a_wrong_body_is_refused(serving: Serving, folder: Path, body: dict[str, Any]) -> None:
-    served = await serving(adapters_dir=str(folder))
-    assert (await answer(served, LOAD, body))[0] == 400
+async def test_a_wrong_body_is_refused(lending: Served, body: dict[str, Any]) -> None:
+    assert (await answer(lending, LOAD, body))[0] == 400
 
 
 async def test_only_admins_change_adapters(serving: Serving, folder: Path, tmp_path: Path) -> None:

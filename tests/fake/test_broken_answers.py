@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from llama_srb.client import AsyncClient, Client, ClientError, RequestRefused, ServerError, Stream, core
+from tests.support.rows import each_row
 
 TABLES = {"request": [{"name": "max_tokens", "aliases": ["n_predict"]}], "samplers": [], "converted": {}}
 CALL = {"index": 0, "id": "c", "name": "look", "arguments": "{}"}
@@ -141,13 +142,13 @@ BROKEN: dict[str, tuple[str, httpx.Response]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("question", "response"), BROKEN.values(), ids=BROKEN)
+@each_row(("question", "response"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_answer_is_a_server_error(question: str, response: httpx.Response) -> None:
     with pytest.raises(ServerError):
         called(QUESTIONS[question][0], response)
 
 
-@pytest.mark.parametrize(("ask", "answer"), QUESTIONS.values(), ids=QUESTIONS)
+@each_row(("ask", "answer"), QUESTIONS.values(), ids=QUESTIONS)
 def test_the_unbroken_answers_of_this_table_are_valid(ask: Ask, answer: Any) -> None:
     assert called(ask, written(answer)) is not None
 
@@ -203,7 +204,7 @@ def changed(answer: Any, path: tuple[Any, ...], odd: object) -> Any:
     return made
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@each_row("question", QUESTIONS)
 def test_one_changed_value_is_an_answer_or_the_clients_error(question: str) -> None:
     ask, answer = QUESTIONS[question]
     for path in places(answer):

@@ -36,6 +36,7 @@ from llama_srb.client import (
 from llama_srb.client.models import models_from
 from tests.fake_engine import story
 from tests.support.bench import Bench
+from tests.support.rows import each_row
 
 PROMPT = "Once upon a time,"
 
@@ -142,7 +143,7 @@ SEEDS: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "seeds"), SEEDS)
+@each_row(("body", "seeds"), SEEDS)
 def test_a_choice_has_its_seed(body: dict[str, Any], seeds: list[int]) -> None:
     answer = Answer(body)
     answer.take(Start(2, "x", 1, 0, 7))
@@ -202,7 +203,7 @@ SECOND: list[tuple[dict[str, Any], list[Event], tuple[str, str | None, int]]] = 
 ]
 
 
-@pytest.mark.parametrize(("body", "events", "made"), SECOND)
+@each_row(("body", "events", "made"), SECOND)
 def test_events_of_two_answers_make_a_choice(
     body: dict[str, Any], events: list[Event], made: tuple[str, str | None, int]
 ) -> None:
@@ -396,7 +397,7 @@ STRANGE: list[tuple[int, str, bytes, type[Exception], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("status", "kind", "body", "error", "message"), STRANGE)
+@each_row(("status", "kind", "body", "error", "message"), STRANGE)
 def test_an_answer_of_another_kind_of_server_is_a_clear_error(
     status: int, kind: str, body: bytes, error: type[Exception], message: str
 ) -> None:
@@ -429,7 +430,7 @@ EVENTS: list[Event] = [
 ]
 
 
-@pytest.mark.parametrize("event", EVENTS, ids=repr)
+@each_row("event", EVENTS, ids=repr)
 def test_events_read_as_they_are_written(event: Event) -> None:
     assert client.event_from(json.loads(json.dumps(client.as_json(event)))) == event
 

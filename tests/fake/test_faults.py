@@ -15,6 +15,7 @@ import pytest
 from llama_srb.background import begin
 from llama_srb.http.reload.faults import StartError, kept
 from tests.support.places import ROOT, STORYTELLER
+from tests.support.rows import each_row
 from tests.support.served import Served, Serving
 
 # fmt: off
@@ -69,7 +70,7 @@ FAULTS = {
 # fmt: on
 
 
-@pytest.mark.parametrize("test", FAULTS.values(), ids=FAULTS)
+@each_row("test", FAULTS.values(), ids=FAULTS)
 def test_each_fault_has_its_test(test: str) -> None:
     file, name = test.split("::")
     tree = ast.parse((ROOT / "tests" / file).read_text())

@@ -18,6 +18,7 @@ from llama_srb.models.hub import _File, choose
 from tests.support.bench import Bench, plain
 from tests.support.hub import Hub, running
 from tests.support.places import STORYTELLER
+from tests.support.rows import each_row
 
 MODEL = STORYTELLER.read_bytes()
 LARGE = MODEL * 5  # 24 MB: huggingface_hub writes 10 MiB at a time
@@ -255,7 +256,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("hub", "name", "message"), REFUSALS, ids=[row[2] for row in REFUSALS])
+@each_row(("hub", "name", "message"), REFUSALS, ids=[row[2] for row in REFUSALS])
 def test_a_refusal_is_one_line(tmp_path: Path, hub: Hub, name: str, message: str) -> None:
     bench = HubBench(tmp_path)
     with running(hub) as bench.hub:
@@ -362,7 +363,7 @@ def test_a_name_is_read(text: str, name: HubName) -> None:
     assert name_from(text) == name
 
 
-@pytest.mark.parametrize("text", ["hf:a", "hf:a/b:", "hf:../b", "hf:a/..", "hf:a/b/c", "a/b", "hf:/a/b"])
+@each_row("text", ["hf:a", "hf:a/b:", "hf:../b", "hf:a/..", "hf:a/b/c", "a/b", "hf:/a/b"])
 def test_no_name_is_refused(text: str) -> None:
     with pytest.raises(HubError, match="is no name of a hub"):
         name_from(text)
@@ -385,7 +386,7 @@ CHOICES: list[tuple[str, list[str] | str]] = [
 ]
 
 
-@pytest.mark.parametrize(("selector", "wanted"), CHOICES, ids=[row[0] for row in CHOICES])
+@each_row(("selector", "wanted"), CHOICES, ids=[row[0] for row in CHOICES])
 def test_a_selector_means_one_model(selector: str, wanted: list[str] | str) -> None:
     files = [_File(name, 1, "00") for name in FILES]
     if isinstance(wanted, list):

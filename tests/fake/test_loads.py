@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.models import write_adapter
+from tests.support.rows import each_row
 from tests.support.served import Serving, bearer, frames, key_file
 from tests.support.several import Several, serve
 from tests.support.waiting import until
@@ -134,8 +135,8 @@ BY_NAME = [  # the paths that take a name, and their bodies
 ]
 
 
-@pytest.mark.parametrize(("path", "body"), BY_NAME)
-@pytest.mark.parametrize(
+@each_row(("path", "body"), BY_NAME)
+@each_row(
     ("name", "key", "status", "message"),
     [
         ("poen", "all", 404, "there is no model poen here; did you mean poem?"),

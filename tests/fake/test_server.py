@@ -16,6 +16,7 @@ import pytest
 from yarl import URL
 
 from llama_srb.dialects.negotiation import Asked, negotiate
+from tests.support.rows import each_row
 from tests.support.served import TIMEOUT, Served, Serving, closed, frames
 
 CANCEL_WITHIN = 5.0  # seconds; a step of the silent engine takes 30
@@ -428,7 +429,7 @@ NEGOTIATION: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "accept", "dialect"), NEGOTIATION)
+@each_row(("body", "accept", "dialect"), NEGOTIATION)
 def test_accept_header_and_fields_choose_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
     asked = Asked.of("/v1/completions", body, accept=accept, default="events")
     assert negotiate(asked)[0] == dialect

@@ -14,6 +14,7 @@ import pytest
 
 from llama_srb.http.routes import ROUTES
 from tests.fake.test_models_by_name import LISTS, NO_MODEL, body_of
+from tests.support.rows import each_row
 from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file
 from tests.support.several import MODEL, engine_of
 from tests.support.sockets import connected, event, until
@@ -222,7 +223,7 @@ REFUSED: list[tuple[str, Any, str, int, str]] = [  # path, body, key, status, th
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "body", "key", "status", "why"), REFUSED)
+@each_row(("path", "body", "key", "status", "why"), REFUSED)
 async def test_what_is_refused(asked: Asked, path: str, body: Any, key: str, status: int, why: str) -> None:
     found, answer = await asked.json("GET" if body is None else "POST", path, body, key)
     assert (found, why in (answer["error"]["code"], answer["error"]["param"])) == (status, True), answer

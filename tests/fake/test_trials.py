@@ -11,6 +11,7 @@ from llama_srb.config import Settings
 from llama_srb.http.tasks.drafts import draft_of
 from llama_srb.request.values import RequestError
 from tests.fake.test_tasks import MODEL, STORY, TASKS, USER, Asked, parts_of
+from tests.support.rows import each_row
 from tests.support.served import Serving, key_file
 from tests.support.several import engine_of
 
@@ -71,8 +72,8 @@ REFUSED: list[tuple[dict[str, Any], str, int, str, str]] = [  # body, key, statu
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "key", "status", "why", "message"), REFUSED)
-@pytest.mark.parametrize("path", TRIALS)
+@each_row(("body", "key", "status", "why", "message"), REFUSED)
+@each_row("path", TRIALS)
 async def test_what_is_refused(
     asked: Asked, path: str, body: dict[str, Any], key: str, status: int, why: str, message: str
 ) -> None:
@@ -100,7 +101,7 @@ WRONG: list[tuple[object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), WRONG)
+@each_row(("text", "message"), WRONG)
 def test_a_wrong_draft_is_named_with_its_place(text: object, message: str) -> None:
     with pytest.raises(RequestError) as error:
         draft_of(text, Settings())

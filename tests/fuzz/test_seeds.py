@@ -10,12 +10,13 @@ import pytest
 
 from tests.fuzz.targets import TARGETS, corpus
 from tests.support.places import BINARY, STORYTELLER
+from tests.support.rows import each_row
 
 SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.json"))
 SILENT = {"cancel"}  # for a request that does not run
 
 
-@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: seed.stem)
+@each_row("seed", SEEDS, ids=lambda seed: seed.stem)
 def test_the_engine_answers_a_seed_and_goes_on(seed: Path) -> None:
     command = json.loads(seed.read_bytes())
     lines = seed.read_bytes().strip() + b'\n{"op": "status", "id": "last"}\n'

@@ -13,6 +13,7 @@ from llama_srb.memory.chunks import COUNTED_AT_ONCE, chunks_of, cleaned
 from llama_srb.memory.records import Chunking
 from llama_srb.request.values import RequestError
 from tests.support.memory import WordModel
+from tests.support.rows import each_row
 
 SENTENCES = [f"Sentence number {i} has seven words here." for i in range(50)]
 
@@ -85,7 +86,7 @@ async def test_texts_are_counted_in_few_calls_and_equal_ones_once() -> None:
     assert sum(map(len, model.counted)) == 3001, "the last line has no end"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["x" * 200_000, "a " * 100_000, "\n".join("ab" * (i % 50) for i in range(5000)), "." * 50_000,
      "".join("a" + " " * i for i in range(1500)), "".join("a" + "\n" * i for i in range(1500)), "🙂" * 20_000,

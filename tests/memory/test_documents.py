@@ -13,6 +13,7 @@ from llama_srb.memory.documents import KINDS, DocumentLimits, readers, text_of
 from llama_srb.memory.records import MemoryUnusable
 from llama_srb.request.values import RequestError
 from tests.support.documents import DOCX, EPUB, PDF, archive, changed, docx, epub, pdf, written_pdf
+from tests.support.rows import each_row
 
 LAUGHS = (
     '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY a "ha ha ha ha">'
@@ -23,7 +24,7 @@ SECRET = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY s SYSTEM "file:///etc/passw
 CHAPTER = "<html><head><title>T</title></head><body>{}</body></html>"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "content_type", "expected"),
     [
         ("Héllo\n".encode(), "text/plain", "Héllo\n"),
@@ -49,7 +50,7 @@ async def test_a_document_becomes_text(body: bytes, content_type: str, expected:
     assert await text_of(body, content_type) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "content_type", "limits", "says"),
     [
         (b"x" * 11, "text/plain", {"body": 10}, "the document has 11 bytes; it must have at most 10"),
@@ -103,9 +104,8 @@ async def test_a_document_above_a_bound_or_broken_is_refused(
     assert len(error.value.message) < 400
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "says"),
-    [
+def hostile() -> list[tuple[bytes, str, str]]:
+    return [
         (archive({"bomb.xml": bytes(400 << 20)}), EPUB,
          "419,430,400 bytes when it is unpacked; it must have at most 268,435,456"),
         (epub({"1.xhtml": CHAPTER.format("x")}, **{f"{i}.bin": bytes(30 << 20) for i in range(10)}), EPUB,
@@ -120,10 +120,16 @@ async def test_a_document_above_a_bound_or_broken_is_refused(
         (written_pdf([b"<< /Type /Catalog /Pages 2 0 R >>",
                       b"<< /Type /Pages /Kids [2 0 R] /Count 1000000 >>"]),
          PDF, "the document cannot be read: it "),
-    ],
-    ids=["bomb", "parts", "entries", "laughs", "external", "utf-16", "docx-laughs", "docx-external",
-         "pdf-bomb", "pdf-loop"],
+    ]  # fmt: skip
+
+
+HOSTILE = (
+    "bomb", "parts", "entries", "laughs", "external", "utf-16", "docx-laughs", "docx-external",
+    "pdf-bomb", "pdf-loop",
 )  # fmt: skip
+
+
+@each_row(("body", "content_type", "says"), hostile, ids=HOSTILE)
 async def test_a_hostile_document_is_refused(body: bytes, content_type: str, says: str) -> None:
     begun = time.monotonic()
     with pytest.raises(RequestError) as error:

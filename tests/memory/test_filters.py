@@ -8,11 +8,12 @@ import pytest
 
 from llama_srb.memory.filters import OPERATORS, parse_filter
 from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 
 METADATA = {"year": 1900, "title": "War and Peace", "tags": ["war", 7], "read": True, "price": 9.5}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("conditions", "passes"),
     [
         ({"year": 1900}, True),
@@ -59,7 +60,7 @@ def test_conditions_on_the_score() -> None:
     assert parse_filter().takes(-1, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "says"),
     [
         (7, "filter is 7; it must be an object"),

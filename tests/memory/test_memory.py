@@ -25,6 +25,7 @@ from llama_srb.memory.records import (
 from llama_srb.request.values import RequestError
 from tests.memory.conftest import Opening
 from tests.support.memory import WordModel
+from tests.support.rows import each_row
 
 CAT = "The cat sleeps on the warm roof. It dreams of fish."
 SHIP = "A ship sails over the cold sea. The captain looks for an island."
@@ -307,7 +308,7 @@ async def test_a_model_that_gives_other_vectors_than_it_says_is_an_error(opening
 # Values of clients
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "text", "metadata", "says"),
     [
         ("", "x", None, f'id is ""; it must be a text of 1 to {MAX_ID} bytes'),
@@ -339,7 +340,7 @@ async def test_a_wrong_value_is_named_with_its_bound(
     assert await memory.documents() == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "k", "says"),
     [
         ("", 5, "query has no text"),

@@ -10,6 +10,7 @@ import pytest
 from llama_srb.config import SettingsError, load
 from llama_srb.memory import tables
 from llama_srb.memory.records import Chunking, FileStore, MemorySettings, QdrantSettings
+from tests.support.rows import each_row
 
 MODELS = """
 [models.storyteller]
@@ -90,7 +91,7 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "says"), FAULTS, ids=range(len(FAULTS)))
+@each_row(("text", "says"), FAULTS, ids=range(len(FAULTS)))
 def test_a_fault_names_its_place_and_what_to_do(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(SettingsError) as error:
         read(tmp_path, text)
