@@ -24,6 +24,7 @@ from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
 from tests.support.chats import HELLO
 from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_adapter, write_model
+from tests.support.rows import each_row
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
@@ -164,7 +165,7 @@ def description(storyteller: Server) -> Description:
     return Description(storyteller.json("GET", "/openapi.json")[1])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.route} {case.status} {str(case.body)[:60]}")
+@each_row("case", CASES, ids=lambda case: f"{case.route} {case.status} {str(case.body)[:60]}")
 def test_answers_are_as_described(
     storyteller: Server, able: Server, description: Description, case: Case
 ) -> None:
@@ -363,7 +364,7 @@ def call(server: Server, route: Route, body: Any, **headers: str) -> tuple[int, 
 ANYONE = {"Authorization": "Bearer anyone"}
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+@each_row("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_every_route_refuses_as_described(guarded: Server, description: Description, route: Route) -> None:
     refusals: list[tuple[int, bytes | None, dict[str, str]]] = [
         (403, None, {"Origin": "http://evil.example"})
@@ -378,7 +379,7 @@ def test_every_route_refuses_as_described(guarded: Server, description: Descript
         description.check(f"{route.method} {route.path}", status, JSON, data)
 
 
-@pytest.mark.parametrize("path", GENERATING)
+@each_row("path", GENERATING)
 def test_a_key_without_tokens_is_refused_as_described(
     guarded: Server, description: Description, path: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
@@ -170,8 +171,8 @@ def test_metrics_and_stats_tell_what_the_engine_does(lasting: Server, endless: S
     assert any(line.startswith("llama_srb_") and not line.endswith(" 0.0") for line in lines)
 
 
-@pytest.mark.parametrize("ranked", [{}, {"rank_by": "typical", "dedupe": True}, {"best_of": 4}], ids=str)
-@pytest.mark.parametrize(
+@each_row("ranked", [{}, {"rank_by": "typical", "dedupe": True}, {"best_of": 4}], ids=str)
+@each_row(
     ("path", "frame"), [("/v1/events", "Event"), ("/v1/completions", "Chunk")], ids=["events", "chunks"]
 )
 def test_frames_are_as_described(

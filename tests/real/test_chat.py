@@ -14,6 +14,7 @@ from benchmarks import peers
 from tests.support.chats import CITIES, HELLO, TOOLS, scripted, tool
 from tests.support.lines import Answer, Lines
 from tests.support.models import CHAT_TOKENS, write_model
+from tests.support.rows import each_row
 
 
 def message(answer: Answer, index: int) -> dict[str, Any]:
@@ -180,7 +181,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param", "pattern"), REFUSED, ids=lambda value: str(value)[:40])
+@each_row(("fields", "param", "pattern"), REFUSED, ids=lambda value: str(value)[:40])
 def test_an_invalid_chat_is_refused_with_a_message(
     engine: Lines, fields: dict[str, Any], param: str, pattern: str
 ) -> None:
@@ -208,7 +209,7 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@each_row("family", FAMILIES)
 def test_templates_of_real_families_take_chats_tools_and_schemas(family: str, tmp_path: Path) -> None:
     template = Path(peers.setting("CMAKE_HOME_DIRECTORY"), "models/templates", family + ".jinja")
     path = tmp_path / "family.gguf"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
@@ -197,7 +198,7 @@ ERRORS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "body", "status", "reads"), ERRORS, ids=lambda value: "" if callable(value) else str(value)[:40]
 )
 def test_errors_have_the_dialects_form(server: Server, path: str, body: Any, status: int, reads: Any) -> None:
@@ -352,7 +353,7 @@ def test_the_template_writes_the_prompt_of_a_chat(able: Server) -> None:
 BEGUN = [*CHAT, {"role": "assistant", "content": "Once upon"}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "goes_on"),
     [
         ({}, True),

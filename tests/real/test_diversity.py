@@ -14,6 +14,7 @@ import pytest
 
 from tests.real.test_laws import check_idle
 from tests.support.lines import Answer, Lines
+from tests.support.rows import each_row
 
 Request = dict[str, Any]
 
@@ -391,7 +392,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "message"), REFUSED, ids=lambda value: str(value)[:40])
+@each_row(("fields", "message"), REFUSED, ids=lambda value: str(value)[:40])
 def test_contradicting_fields_are_refused(engine: Lines, fields: Request, message: str) -> None:
     answer = engine.generate(prompt="Once", **fields)
     assert answer.events[-1]["message"] == message

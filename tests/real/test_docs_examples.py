@@ -19,6 +19,7 @@ import pytest
 from aiohttp import ClientSession
 
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
 
@@ -30,7 +31,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_te
 FIVE_LINES = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "docs/models.md").read_text(), re.M | re.S)[0]
 
 
-@pytest.mark.parametrize(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
+@each_row(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
 def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -> None:
     words = shlex.split(command.replace("\\\n", " "))
     body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None

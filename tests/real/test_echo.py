@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.lines import Lines
 from tests.support.models import write_model
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 BODY: dict[str, Any] = {"max_tokens": 2, "n": 1, "echo": True, "stream": False}
@@ -41,8 +42,8 @@ def test_the_vocabulary_puts_a_space_before_a_text(spaces: Server) -> None:
     assert [one["piece"] for one in tokens][-2:] == [" ", "a"]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
-@pytest.mark.parametrize("more", [{}, {"logprobs": 1}, {"token_healing": True}], ids=str)
+@each_row("prompt", PROMPTS)
+@each_row("more", [{}, {"logprobs": 1}, {"token_healing": True}], ids=str)
 def test_the_text_begins_with_the_prompt(
     spaces: Server, server: Server, prompt: str, more: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from llama_srb import Client
 from tests.real.test_finish import CHAT, values_of
+from tests.support.rows import each_row
 from tests.support.serving import Server
 
 TALE: dict[str, Any] = {
@@ -87,7 +88,7 @@ BODIES: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "name", "reason"), BODIES, ids=[path for path, *_ in BODIES])
+@each_row(("path", "body", "name", "reason"), BODIES, ids=[path for path, *_ in BODIES])
 def test_every_api_ends_a_text_at_a_sentence(
     server: Server, path: str, body: dict[str, Any], name: str, reason: str
 ) -> None:

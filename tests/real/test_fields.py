@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.lines import BINARY, LIMIT, Event, Lines
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 
 COPY = ROOT / "tests/fake_engine/fields.json"
 TABLE = json.loads(COPY.read_text())
@@ -80,7 +81,7 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
     return names[type(value)] == schema.get("type", "object")
 
 
-@pytest.mark.parametrize(("op", "name", "schema"), FIELDS, ids=[f"{op} {name}" for op, name, _ in FIELDS])
+@each_row(("op", "name", "schema"), FIELDS, ids=[f"{op} {name}" for op, name, _ in FIELDS])
 def test_a_field_of_the_table_is_refused_by_name_when_its_type_is_wrong(
     engine: Lines, op: str, name: str, schema: dict[str, Any]
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_field_of_the_table_is_refused_by_name_when_its_type_is_wrong(
             assert error["message"].startswith(f"{name} is ")
 
 
-@pytest.mark.parametrize(("owner", "name"), NESTED, ids=[".".join(names) for names in NESTED])
+@each_row(("owner", "name"), NESTED, ids=[".".join(names) for names in NESTED])
 def test_a_field_of_an_object_is_refused_by_name_when_its_type_is_wrong(
     engine: Lines, owner: str, name: str
 ) -> None:
@@ -103,13 +104,13 @@ def test_a_field_of_an_object_is_refused_by_name_when_its_type_is_wrong(
     assert (error["param"], error["message"].partition(";")[0]) == (known, f"{known} is null")
 
 
-@pytest.mark.parametrize("op", TABLE["commands"])
+@each_row("op", TABLE["commands"])
 def test_a_field_that_is_not_in_the_table_is_refused_as_unknown(engine: Lines, op: str) -> None:
     error = error_of(engine, valid(op) | {"temprature": 1})
     assert (error["param"], error["message"]) == ("temprature", f'{op} has no field "temprature"')
 
 
-@pytest.mark.parametrize("owner", TABLE["$defs"])
+@each_row("owner", TABLE["$defs"])
 def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Lines, owner: str) -> None:
     value = [{"temprature": 1}] if owner in LISTS else {"temprature": 1}
     error = error_of(engine, valid(OWNERS.get(owner, "generate")) | {owner: value})
@@ -117,7 +118,7 @@ def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Line
     assert error["message"] == f'{owner} has no field "temprature"'
 
 
-@pytest.mark.parametrize("op", TABLE["commands"])
+@each_row("op", TABLE["commands"])
 def test_a_command_without_a_required_field_is_refused(engine: Lines, op: str) -> None:
     for name in set(TABLE["commands"][op]["required"]) - {"op", "id"}:
         error = error_of(engine, {"op": op})

@@ -11,6 +11,7 @@ import pytest
 from llama_srb import Client
 from llama_srb.client.events import Stop, Text
 from tests.real.test_cli import complete
+from tests.support.rows import each_row
 from tests.support.serving import Server
 
 PROMPT = "Once upon a time, there was a"
@@ -168,7 +169,7 @@ def values_of(answer: Any, name: str) -> list[Any]:
     return own + [found for one in answer.values() for found in values_of(one, name)]
 
 
-@pytest.mark.parametrize(("path", "body", "name"), BODIES, ids=[path for path, *_ in BODIES])
+@each_row(("path", "body", "name"), BODIES, ids=[path for path, *_ in BODIES])
 def test_every_api_says_why_a_text_was_ended(
     server: Server, path: str, body: dict[str, Any], name: str
 ) -> None:

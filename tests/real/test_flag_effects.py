@@ -17,6 +17,7 @@ from tests.support.lines import Lines
 from tests.support.models import N_EMBD, write_adapter, write_model
 from tests.support.paced import Paced
 from tests.support.places import STORYTELLER
+from tests.support.rows import each_row
 from tests.support.serving import serving
 
 SMALL = ("-c", "512", "-np", "2")
@@ -67,7 +68,7 @@ PROMPTS: list[tuple[list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "prompt"), PROMPTS, ids=lambda value: str(value)[:40])
+@each_row(("flags", "prompt"), PROMPTS, ids=lambda value: str(value)[:40])
 def test_a_chat_template_may_be_given(flags: list[str], prompt: str, tmp_path: Path) -> None:
     file = tmp_path / "shout.jinja"
     file.write_text(SHOUT)
@@ -110,7 +111,7 @@ THINKING: list[tuple[list[str], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "fields", "end"), THINKING, ids=str)
+@each_row(("flags", "fields", "end"), THINKING, ids=str)
 def test_thoughts_are_asked_for_or_not(
     flags: list[str], fields: dict[str, Any], end: str, chat_model: Path
 ) -> None:
@@ -148,7 +149,7 @@ def test_an_answer_is_parsed_as_the_flag_says(chat_model: Path) -> None:
 # Lengths, vectors, adapters
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("flags", "limit"),
     [
         (["-c", "4096"], 1024),

@@ -16,6 +16,7 @@ import pytest
 from llama_srb.flags import BY_NAME, FLAGS
 from llama_srb.flags.fates import Ours, Passed
 from tests.support.places import BINARY
+from tests.support.rows import each_row
 
 
 def run(*flags: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +40,7 @@ def test_each_flag_of_llama_cpp_has_a_row_and_no_row_has_another(options: dict[s
     assert BY_NAME.keys() == options.keys()
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+@each_row("flag", FLAGS, ids=lambda flag: flag.name)
 def test_a_row_is_as_llama_cpps(flag: Any, options: dict[str, dict[str, Any]]) -> None:
     rows = [options[name] for name in flag.names]
     assert all(row["values"] == flag.values for row in rows)
@@ -57,7 +58,7 @@ def test_the_engine_gets_exactly_the_flags_that_act_in_it(options: dict[str, dic
     assert all(isinstance(BY_NAME[name].fate, Ours) for name in own)
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+@each_row("flag", FLAGS, ids=lambda flag: flag.name)
 def test_the_engine_refuses_what_does_not_act_in_it(flag: Any, options: dict[str, dict[str, Any]]) -> None:
     asks = {"--help", "--version", "--cache-list", "--completion-bash", "--list-devices"}
     asks |= {"--cache-ram"}  # the engine has an option of this name, which counts bytes
@@ -149,7 +150,7 @@ def test_each_flag_that_acts_is_tried() -> None:
     assert names <= tried | ELSEWHERE | NEEDS_A_DEVICE.keys()
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@each_row("name", PARAMETERS)
 def test_a_flag_sets_its_parameter(name: str) -> None:
     values, wanted = PARAMETERS[name]
     for spelling in BY_NAME[name].names:

@@ -14,6 +14,7 @@ from gguf import GGUFWriter
 
 from tests.support.lines import Lines
 from tests.support.models import Pairs, write_adapter, write_model
+from tests.support.rows import each_row
 
 Q, EMBEDDINGS = "blk.0.attn_q.weight", "token_embd.weight"
 F32 = np.float32
@@ -112,7 +113,7 @@ def refused(engine: Lines, path: Path) -> str:
     return str(error["message"])
 
 
-@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+@each_row(("change", "message"), WRONG.values(), ids=WRONG)
 def test_a_wrong_adapter_is_refused_with_the_reason(
     engine: Lines, tmp_path: Path, change: Callable[..., None], message: str
 ) -> None:

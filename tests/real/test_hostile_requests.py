@@ -12,6 +12,7 @@ import pytest
 
 from tests.reference.models import vocabulary
 from tests.support.lines import Answer, Event, Lines
+from tests.support.rows import each_row
 
 Request = dict[str, Any]
 
@@ -27,8 +28,12 @@ def engine(bigram: Path) -> Iterator[Lines]:
 
 @pytest.fixture(autouse=True)
 def _unharmed(engine: Lines) -> Iterator[None]:
-    """After each test another request is served."""
+    """After each test another request is served; tables say so after each row."""
     yield
+    serves_another_request(engine)
+
+
+def serves_another_request(engine: Lines) -> None:
     assert engine.generate(**ONCE, sampling=PLAIN).lengths == [6, 6]
 
 
@@ -67,12 +72,13 @@ EXTREME: dict[str, Request] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["raw", "processed"])
-@pytest.mark.parametrize("coupled", [{}, {"diversity": "arithmetic"}, {"first_token": "distinct"}], ids=str)
-@pytest.mark.parametrize("sampling", EXTREME.values(), ids=EXTREME)
+@each_row("mode", ["raw", "processed"])
+@each_row("coupled", [{}, {"diversity": "arithmetic"}, {"first_token": "distinct"}], ids=str)
+@each_row("sampling", EXTREME.values(), ids=EXTREME)
 def test_logprobs_are_numbers(engine: Lines, sampling: Request, coupled: Request, mode: str) -> None:
     request = ONCE | coupled | {"logprobs": 20, "logprobs_mode": mode, "sum_logprobs": True}
     answer = engine.generate(**request, sampling=PLAIN | sampling)
+    serves_another_request(engine)
     if coupled and answer.events[-1].get("param") == "diversity":
         return  # diversity is refused with mirostat and adaptive_p
     numbers = [number for token in every(answer) for number in numbers_of(token)]
@@ -137,25 +143,27 @@ FIELDS: dict[str, Request] = {
 }
 
 
-@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
-@pytest.mark.parametrize("sampling", STEPS.values(), ids=STEPS)
+@each_row("fields", FIELDS.values(), ids=FIELDS)
+@each_row("sampling", STEPS.values(), ids=STEPS)
 def test_where_all_tokens_are_banned_the_request_ends_with_an_error(
     engine: Lines, sampling: Request, fields: Request
 ) -> None:
     answer = engine.generate(**ONCE, **fields, sampling=PLAIN | sampling | {"logit_bias": ban()})
+    serves_another_request(engine)
     error = answer.events[-1]
     assert (error["event"], error["code"]) == ("error", "invalid_request")
     assert "banned" in error["message"] or error["param"] == "diversity"
     assert answer.named("stream") == []
 
 
-@pytest.mark.parametrize("fields", FIELDS.values(), ids=FIELDS)
-@pytest.mark.parametrize("sampling", STEPS.values(), ids=STEPS)
+@each_row("fields", FIELDS.values(), ids=FIELDS)
+@each_row("sampling", STEPS.values(), ids=STEPS)
 def test_a_banned_token_is_never_drawn(engine: Lines, sampling: Request, fields: Request) -> None:
     """Neither is the model's end of text, which the infill sampler falls back on."""
     kept = [vocabulary().index(piece) for piece in (b"a", b"b", b" c")]
     settings = PLAIN | sampling | {"logit_bias": ban(*kept)}
     answer = engine.generate(**ONCE | {"n": 8} | fields, sampling=settings | {"ignore_eos": True})
+    serves_another_request(engine)
     if (error := answer.events[-1])["event"] == "error":  # a banned phrase may leave none of "a", "b", " c"
         assert error["param"] == "diversity" or "banned_strings" in fields, error
         return
