@@ -17,6 +17,7 @@ from anthropic.types import Message
 from pydantic import BaseModel
 
 from tests.support.chats import CITIES, HELLO, TOOLS, scripted
+from tests.support.rows import each_row
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
@@ -323,8 +324,8 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["body", "stream"])
-@pytest.mark.parametrize(("fields", "message"), REFUSALS, ids=lambda value: str(value)[:40])
+@each_row("streamed", [False, True], ids=["body", "stream"])
+@each_row(("fields", "message"), REFUSALS, ids=lambda value: str(value)[:40])
 def test_a_bad_request_is_an_error_with_the_reason(
     client: Anthropic, fields: dict[str, Any], message: str, streamed: bool
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from benchmarks import peers
 from tests.clients.captured import Captured, read
 from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_model
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 PACKAGE, AGENT = read("anthropic.json"), read("claude_code.json")
@@ -72,7 +73,7 @@ def test_the_package_has_sent_every_kind_of_request() -> None:
     assert {one.target for one in PACKAGE} == {"/v1/messages", "/v1/messages/count_tokens", "/v1/models"}
 
 
-@pytest.mark.parametrize("one", list(filter(is_message, PACKAGE)), ids=str)
+@each_row("one", list(filter(is_message, PACKAGE)), ids=str)
 def test_the_packages_requests_are_answered(able: Server, one: Captured) -> None:
     message = message_of(able, one)
     assert (message["type"], message["role"], message["model"]) == ("message", "assistant", "able")

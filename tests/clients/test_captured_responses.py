@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from tests.clients.captured import Captured, read
 from tests.support.agent import ANSWER, ARGUMENT, THOUGHT, write_agent_model
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -90,7 +91,7 @@ def test_there_is_an_expectation_for_each_request() -> None:
     assert EXPECTED.keys() | REFUSED.keys() | {"too little context, 1"} == OPENAI.keys() | CODEX.keys()
 
 
-@pytest.mark.parametrize("what", EXPECTED)
+@each_row("what", EXPECTED)
 def test_a_request_is_answered_as_its_client_expects(agents: dict[str, Server], what: str) -> None:
     request = (OPENAI | CODEX)[what]
     status, _, data = request.send(server_of(agents, what))

@@ -10,6 +10,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 from openai.types import Completion, CompletionChoice
 
+from tests.support.rows import each_row
 from tests.support.serving import Server
 
 ONCE = "Once upon a time,"
@@ -170,8 +171,8 @@ def test_a_request_for_another_model_is_answered_by_the_loaded_one(openai: OpenA
     assert "there is no model gpt-4 here, only storyteller" in str(raised.value)
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["body", "stream"])
-@pytest.mark.parametrize(("fields", "error", "param"), REFUSALS, ids=[row[2] for row in REFUSALS])
+@each_row("streamed", [False, True], ids=["body", "stream"])
+@each_row(("fields", "error", "param"), REFUSALS, ids=[row[2] for row in REFUSALS])
 def test_an_invalid_field_is_an_error_that_names_it(
     openai: OpenAI, fields: dict[str, Any], error: type[Exception], param: str, streamed: bool
 ) -> None:

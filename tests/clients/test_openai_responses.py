@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from tests.real.test_answers import engine_of
 from tests.support.chats import CITIES, TOOLS, scripted
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 from tests.support.waiting import until
 
@@ -266,7 +267,7 @@ def test_a_response_is_the_best_of_four(openai: OpenAI) -> None:
     assert respond(openai, script={"best_of": 4}).output_text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "param", "message"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id", "nothing is stored here"),

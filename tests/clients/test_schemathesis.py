@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 
 from llama_srb.http.openapi import document
 from llama_srb.request.parse import Defaults
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 
@@ -33,10 +34,11 @@ FEW = settings(
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 DOCUMENT = json.loads(json.dumps(document(Defaults(n=2, max_n=4), "1")))
-OPERATIONS = [
-    found.ok()
-    for found in schemathesis.openapi.from_dict(DOCUMENT).exclude(path=ELSEWHERE).get_all_operations()
-]
+
+
+def operations() -> list[Any]:
+    described = schemathesis.openapi.from_dict(DOCUMENT).exclude(path=ELSEWHERE)
+    return [found.ok() for found in described.get_all_operations()]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+@each_row("operation", operations, ids=lambda operation: operation.label)
 def test_no_operation_fails_or_has_an_undescribed_answer(server: Server, operation: Any) -> None:
     right, wrong = (operation.as_strategy(generation_mode=mode) for mode in GenerationMode)
 

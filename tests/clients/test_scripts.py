@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import requests
 
 from tests.clients.captured import Captured, read
+from tests.support.rows import each_row
 from tests.support.serving import Server
 
 BODIES: list[dict[str, Any]] = [
@@ -41,8 +41,8 @@ PROGRAMS: dict[str, Callable[[str, dict[str, Any]], str]] = {"curl": ask_by_curl
 HERE = [ask for name, ask in PROGRAMS.items() if shutil.which(name)] + [ask_by_requests]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=["prompt", "samplers"])
-@pytest.mark.parametrize("ask", HERE, ids=lambda ask: str(ask.__name__))
+@each_row("body", BODIES, ids=["prompt", "samplers"])
+@each_row("ask", HERE, ids=lambda ask: str(ask.__name__))
 def test_a_real_client_gets_events(
     server: Server, ask: Callable[[str, dict[str, Any]], str], body: dict[str, Any]
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_real_client_gets_events(
     assert '"event": "done"' in answer
 
 
-@pytest.mark.parametrize("one", read("http_clients.json"), ids=str)
+@each_row("one", read("http_clients.json"), ids=str)
 def test_what_a_client_once_sent_gets_events(server: Server, one: Captured) -> None:
     status, headers, data = one.send(server)
     assert (status, headers.get_content_type(), headers["X-Form-Rule"]) == (

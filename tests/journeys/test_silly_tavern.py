@@ -27,6 +27,7 @@ from tests.clients.silly_tavern import (
     sent,
     tokens_of_a_body_as_silly_tavern,
 )
+from tests.support.rows import each_row
 from tests.support.serving import Server
 
 JSON, SSE, NDJSON = "application/json", "text/event-stream", "application/x-ndjson"
@@ -50,7 +51,7 @@ def swipes_of(kind: str, stream: bool) -> tuple[Captured, int]:
     return sent(kind, STREAM if stream else WHOLE), 1
 
 
-@pytest.mark.parametrize("kind", [*OPENAIS, "llamacpp"])
+@each_row("kind", [*OPENAIS, "llamacpp"])
 def test_silly_tavern_reads_a_stream_into_a_text_and_swipes(server: Server, kind: str) -> None:
     one, n = swipes_of(kind, stream=True)
     data = answered(server, brief(one), SSE)
@@ -67,7 +68,7 @@ def told(data: bytes) -> list[str]:
     return [warning.partition(" is ")[0] for warning in dict.fromkeys(warnings)]
 
 
-@pytest.mark.parametrize("kind", WITH_PROBABILITIES)
+@each_row("kind", WITH_PROBABILITIES)
 def test_silly_tavern_finds_probabilities_beside_each_token(server: Server, kind: str) -> None:
     data = answered(server, brief(sent(kind, STREAM_PROBABILITIES)), SSE)
     found = probabilities_as_silly_tavern(data)
@@ -83,7 +84,7 @@ def test_silly_tavern_finds_probabilities_in_one_body(server: Server, kind: str)
     assert {len(candidates) for _, candidates in tokens} <= {5, 10}
 
 
-@pytest.mark.parametrize("kind", [*OPENAIS, "llamacpp"])
+@each_row("kind", [*OPENAIS, "llamacpp"])
 def test_silly_tavern_reads_one_body(server: Server, kind: str) -> None:
     one, n = swipes_of(kind, stream=False)
     answer = json.loads(answered(server, brief(one)))
@@ -108,20 +109,20 @@ def test_silly_tavern_reads_ollamas_lines_as_they_come(server: Server) -> None:
 # Its requests byte by byte, with the default character
 
 
-@pytest.mark.parametrize("one", [one for one in SENT if one.target in GENERATING], ids=str)
+@each_row("one", [one for one in SENT if one.target in GENERATING], ids=str)
 def test_the_form_is_the_one_that_silly_tavern_reads(lasting: Server, one: Captured) -> None:
     lines = NDJSON if one.client == "ollama" else SSE
     data = answered(lasting, one, lines if one.fields.get("stream") else JSON)
     assert told(data) == [], "its settings at their defaults do nothing, and need no warning"
 
 
-@pytest.mark.parametrize("one", [one for one in SENT if one.target not in GENERATING], ids=str)
+@each_row("one", [one for one in SENT if one.target not in GENERATING], ids=str)
 def test_what_it_asks_besides_is_answered(server: Server, one: Captured) -> None:
     json.loads(answered(server, one))
 
 
-@pytest.mark.parametrize("what", [WHOLE, STREAM])
-@pytest.mark.parametrize("kind", TYPES)
+@each_row("what", [WHOLE, STREAM])
+@each_row("kind", TYPES)
 def test_a_prompt_that_is_too_long_is_cut_where_the_type_says_how_long_it_may_be(
     server: Server, kind: str, what: str
 ) -> None:

@@ -34,6 +34,7 @@ from tests.support.models import write_adapter
 from tests.support.places import ROOT, STORYTELLER
 from tests.support.prometheus import prometheus, query
 from tests.support.proxy import documented, nginx
+from tests.support.rows import each_row
 from tests.support.served import key_file
 from tests.support.waiting import PATIENCE, soon
 
@@ -249,13 +250,13 @@ FAIL = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body"), PASS)
+@each_row(("path", "body"), PASS)
 def test_requests_that_pass_through_smg(three: Cluster, path: str, body: dict[str, Any]) -> None:
     answer = three.ask(path, **body)
     assert (answer.status_code, answer.headers["X-Worker"] in three.workers) == (200, True), answer.text
 
 
-@pytest.mark.parametrize(("path", "body", "status"), FAIL)
+@each_row(("path", "body", "status"), FAIL)
 def test_requests_that_do_not_pass_through_smg(
     three: Cluster, path: str, body: dict[str, Any], status: int
 ) -> None:

@@ -18,6 +18,7 @@ import pytest
 from tests.reference.results import Reference
 from tests.support.lines import LIMIT, Answer, Event, Lines
 from tests.support.places import BINARY, STORYTELLER
+from tests.support.rows import each_row
 
 Request = dict[str, Any]
 
@@ -92,7 +93,7 @@ def outcomes(engine: Lines) -> dict[str, list[Any]]:
     return {name: outcome(engine.generate(**request)) for name, request in REQUESTS.items()}
 
 
-@pytest.mark.parametrize(("flags", "fields", "at_once"), WAYS.values(), ids=WAYS)
+@each_row(("flags", "fields", "at_once"), WAYS.values(), ids=WAYS)
 def test_tokens_depend_on_settings_seed_and_index_only(
     bigram: Path,
     outcomes: dict[str, list[Any]],
@@ -340,7 +341,7 @@ def random_request(choose: random.Random, words: int) -> Request:
     return request | choose.choice(further)
 
 
-@pytest.mark.parametrize("seed", range(len(POOLS)), ids=[" ".join(pool) for pool in POOLS])
+@each_row("seed", range(len(POOLS)), ids=[" ".join(pool) for pool in POOLS])
 def test_every_request_ends_and_every_cell_is_freed(bigram: Path, seed: int) -> None:
     choose = random.Random(seed)
     requests: dict[str, Request] = {}

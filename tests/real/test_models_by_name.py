@@ -12,6 +12,7 @@ import pytest
 from llama_srb.bundled import CHECKOUT
 from tests.real.answers import JSON, NDJSON, SSE, Description
 from tests.support.models import write_adapter, write_model
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 ONCE = "Once upon a time,"
@@ -97,7 +98,7 @@ CASES: list[tuple[str, Any, int, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("route", "body", "status", "form"), CASES)
+@each_row(("route", "body", "status", "form"), CASES)
 def test_answers_are_as_described(
     server: Server, description: Description, route: str, body: Any, status: int, form: str
 ) -> None:

@@ -20,6 +20,7 @@ import pytest
 from tests.support.places import ROOT, STORYTELLER
 from tests.support.prometheus import PATIENCE, program, prometheus
 from tests.support.prometheus import query as ask
+from tests.support.rows import each_row
 from tests.support.served import key_file
 from tests.support.serving import Server, serving
 
@@ -111,7 +112,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
                 thread.join()
 
 
-@pytest.mark.parametrize("expr", TARGETS)
+@each_row("expr", TARGETS)
 def test_each_query_of_a_panel_has_series_and_all_are_finite(loaded: Loaded, expr: str) -> None:
     for name, server in loaded.servers.items():
         instance = re.escape(urllib.parse.urlsplit(server.url).netloc).replace("\\", "\\\\")

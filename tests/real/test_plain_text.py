@@ -12,6 +12,7 @@ import pytest
 from benchmarks import peers
 from tests.support.lines import Answer, Lines
 from tests.support.models import CHAT_TOKENS, write_model
+from tests.support.rows import each_row
 from tests.support.serving import serving
 
 END = "<|im_end|>"
@@ -160,7 +161,7 @@ CONTENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", CONTENTS)
+@each_row("content", CONTENTS)
 def test_a_content_never_becomes_a_control_token(engine: Lines, content: str) -> None:
     messages = [{"role": "user", "content": content}]
     made = chat_parts(engine, messages)
@@ -201,7 +202,7 @@ TEMPLATES = [  # a template of a content, a content, the text that it makes
 ]
 
 
-@pytest.mark.parametrize(("inner", "content", "expected"), TEMPLATES)
+@each_row(("inner", "content", "expected"), TEMPLATES)
 def test_templates_that_change_contents(inner: str, content: str, expected: str, tmp_path: Path) -> None:
     template = TEMPLATE.replace("{{ m.content }}", "[" + inner + "]")
     path = tmp_path / "template.gguf"

@@ -13,6 +13,7 @@ import pytest
 from tests.reference.models import vocabulary
 from tests.reference.results import Reference
 from tests.support.lines import Answer, Lines
+from tests.support.rows import each_row
 
 Request = dict[str, Any]
 Vector = np.ndarray[Any, np.dtype[Any]]
@@ -90,7 +91,7 @@ NEUTRAL = {"samplers": ["penalties", "dry", "typ_p", "top_k", "top_p", "temperat
 WHOLE = NEUTRAL | {"typical_p": 0.9999999}  # needs every token, and removes none
 
 
-@pytest.mark.parametrize(
+@each_row(
     "settings",
     [
         {"top_k": 1},
@@ -320,10 +321,8 @@ ALPHABETS = {  # bytes to draw from, each a token; they make characters, parts o
 }
 
 
-@pytest.mark.parametrize("alphabet", ALPHABETS.values(), ids=ALPHABETS)
-@pytest.mark.parametrize(
-    "fields", [{}, {"stop": ["z\0"], "banned_strings": ["z\0"]}], ids=["freely", "held back"]
-)
+@each_row("alphabet", ALPHABETS.values(), ids=ALPHABETS)
+@each_row("fields", [{}, {"stop": ["z\0"], "banned_strings": ["z\0"]}], ids=["freely", "held back"])
 def test_text_is_utf_8_whatever_the_bytes(engine: Lines, alphabet: bytes, fields: Request) -> None:
     ids = [vocabulary().index(bytes([byte])) for byte in alphabet]
     bias = [[id, 1000 if vocabulary()[id] >= b"\x80" else 940] for id in ids]  # the bytes' own logit is -64

@@ -15,6 +15,7 @@ from tests.real.test_laws import check_idle
 from tests.reference.results import Reference
 from tests.support.lines import Answer, Event, Lines
 from tests.support.models import KINDS, write_model
+from tests.support.rows import each_row
 from tests.support.serving import serving
 
 KV = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1")
@@ -221,7 +222,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {  # fields, param, part of 
 }
 
 
-@pytest.mark.parametrize(("fields", "param", "message"), WRONG.values(), ids=WRONG)
+@each_row(("fields", "param", "message"), WRONG.values(), ids=WRONG)
 def test_invalid_scores_are_refused(engine: Lines, fields: dict[str, Any], param: str, message: str) -> None:
     error = engine.ask("score", **fields)
     assert (error["event"], error["param"]) == ("error", param)

@@ -19,6 +19,7 @@ from jsonschema import Draft202012Validator
 
 from tests.real.test_cli import complete
 from tests.support.lines import LIMIT, Answer, Lines
+from tests.support.rows import each_row
 from tests.support.serving import serving
 
 Request = dict[str, Any]
@@ -71,7 +72,7 @@ REGEXES = [  # and the letters that texts of up to four letters are made of
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("pattern", "letters"), REGEXES)
+@each_row(("pattern", "letters"), REGEXES)
 def test_a_regex_takes_the_texts_that_python_takes(engine: Lines, pattern: str, letters: str) -> None:
     tried = itertools.chain.from_iterable(itertools.product(letters, repeat=n) for n in range(5))
     expected = {text for text in map("".join, tried) if re.fullmatch(pattern, text, re.ASCII)}
@@ -94,7 +95,7 @@ GBNFS = [
 ]
 
 
-@pytest.mark.parametrize(("grammar", "texts"), GBNFS)
+@each_row(("grammar", "texts"), GBNFS)
 def test_a_grammar_generates_exactly_its_texts(engine: Lines, grammar: str, texts: str) -> None:
     assert all_of(engine, grammar=grammar) == set(texts.split())
 
@@ -336,7 +337,7 @@ WRONG = [  # beyond those of tests/support/bad_input.py: field, text, place, mes
 ]
 
 
-@pytest.mark.parametrize(("field", "text", "where", "what"), WRONG)
+@each_row(("field", "text", "where", "what"), WRONG)
 def test_a_syntax_error_has_line_and_column(
     engine: Lines, field: str, text: str, where: tuple[int, int], what: str
 ) -> None:

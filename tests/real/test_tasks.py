@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.models import CHAT_TOKENS, write_adapter, write_model
 from tests.support.places import ROOT
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 from tests.support.waiting import PATIENCE
 
@@ -142,7 +143,7 @@ EXACT: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body"), EXACT)
+@each_row(("path", "body"), EXACT)
 def test_an_exact_prompt_has_the_tokens_of_its_request(
     chatml: Server, path: str, body: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
 Body = dict[str, Any]
@@ -115,7 +116,7 @@ ANSWERS: list[tuple[str, Body, Any]] = [
 IDS = [f"{path} {len(body)}" for path, body, _ in ANSWERS]
 
 
-@pytest.mark.parametrize(("path", "body", "texts"), ANSWERS, ids=IDS)
+@each_row(("path", "body", "texts"), ANSWERS, ids=IDS)
 def test_bodies_have_only_second_answers_unless_both_are_asked_for(
     server: Server, path: str, body: Body, texts: Any
 ) -> None:
@@ -142,7 +143,7 @@ STREAMS: list[tuple[str, Body, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "body", "text"), STREAMS, ids=[path for path, _, _ in STREAMS])
+@each_row(("path", "body", "text"), STREAMS, ids=[path for path, _, _ in STREAMS])
 def test_streams_have_only_second_answers_unless_both_are_asked_for(
     server: Server, path: str, body: Body, text: Any
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.lines import Lines
+from tests.support.rows import each_row
 
 PLAIN = {"temperature": 1, "samplers": ["temperature"], "seed": 5}
 NAMED = "Once upon a time, there was a little girl named"
@@ -102,7 +103,7 @@ PROMPTS = [
 ]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@each_row("prompt", PROMPTS)
 def test_the_texts_follow_the_prompt(engine: Lines, prompt: str) -> None:
     answer = healed(engine, prompt, 20, max_tokens=6, echo=True, first_token="distinct")
     plain = engine.generate(prompt=prompt, n=1, max_tokens=1)

@@ -14,6 +14,7 @@ from tests.real.test_scores import KV
 from tests.reference.results import Reference
 from tests.support.lines import Answer, Event, Lines
 from tests.support.models import write_adapter, write_model
+from tests.support.rows import each_row
 
 BOUND = 1e-4  # of law 3 with F32 weights and F32 cells; measured: 7e-6
 TALE: dict[str, Any] = {
@@ -79,7 +80,7 @@ def text_of(engine: Lines, ids: list[int]) -> str:
     return pieces.decode()
 
 
-@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
+@each_row("scene", SCENES.values(), ids=SCENES)
 def test_token_ids_behind_the_prompts_have_the_logprobs_that_were_reported(
     engine: Lines, scene: dict[str, Any]
 ) -> None:
@@ -95,9 +96,7 @@ def test_token_ids_behind_the_prompts_have_the_logprobs_that_were_reported(
 ENDS = ("a sentence", "two paragraphs", "sentences and banned phrases")
 
 
-@pytest.mark.parametrize(
-    "name", ["plain", "stop strings", "banned phrases and stop strings", "a grammar", *ENDS]
-)
+@each_row("name", ["plain", "stop strings", "banned phrases and stop strings", "a grammar", *ENDS])
 def test_token_ids_spell_the_text_and_what_a_stop_string_cuts_off(engine: Lines, name: str) -> None:
     answer = engine.generate(**TALE | SCENES[name])
     stopped = 0
@@ -143,9 +142,7 @@ def test_ids_of_an_adapter_are_scored_with_it(tmp_path: Path) -> None:
 # continue
 
 
-@pytest.mark.parametrize(
-    "name", ["stop strings", "to the end", "banned phrases and stop strings", "emoji", *ENDS]
-)
+@each_row("name", ["stop strings", "to the end", "banned phrases and stop strings", "emoji", *ENDS])
 def test_a_sequence_is_continued_behind_the_exact_ids(engine: Lines, name: str) -> None:
     first = engine.generate(**TALE | SCENES[name])
     id, ids = first.start["id"], drawn(first)
@@ -290,7 +287,7 @@ def test_both_logprobs_are_those_of_each_mode(engine: Lines) -> None:
             assert alike(three, "processed_logprob", "processed_top", two)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "param"),
     [
         ({"stop_token_ids": [1 << 30]}, "stop_token_ids"),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.places import STORYTELLER
+from tests.support.rows import each_row
 from tests.support.serving import Server
 
 OPENING = "Once upon a time, there was a little"
@@ -165,7 +166,7 @@ def test_a_conversation_goes_on_behind_the_exact_ids(server: Server) -> None:
         assert text_of(server, ids[len(before) :]).count("And then?") == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "param"),
     [
         ({"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
