@@ -18,6 +18,7 @@ PARTS = {  # the program of each part, in the order in which they run
     "checks": "scripts/check",
     "wheel": "scripts/wheel",
     "wheel test": "scripts/wheel_test",
+    "container": "scripts/container_test",
 }
 CLOSING = "7 passed, 1 deselected in 0.01s"
 
@@ -48,11 +49,12 @@ def run(folder: Path, *failing: str) -> tuple[int, list[str]]:
     ("failing", "not_run"),
     [
         ([], []),
-        (["build"], ["tests", "checks", "wheel", "wheel test"]),
+        (["build"], ["tests", "checks", "wheel", "wheel test", "container"]),
         (["tests"], []),
         (["checks"], []),
-        (["wheel"], ["wheel test"]),
+        (["wheel"], ["wheel test", "container"]),
         (["wheel test"], []),
+        (["container"], []),
         (["tests", "wheel test"], []),
     ],
 )
