@@ -306,6 +306,56 @@ def test_a_dry_run_prints_every_stage_in_order_and_does_nothing(
     assert checkout.files() - before <= {checkout.base / "calls"}
 
 
+def cuda_13(toolkit: Path) -> dict[str, str]:
+    """A toolkit without cuBLAS and libcuda: its compiler says where it lies and which release it is."""
+    says = (
+        f"*--dryrun*) echo '#$ TOP={toolkit}' >&2 ;; *) echo 'Cuda compilation tools, release 13.0, V13' ;;"
+    )
+    return {"nvcc": f'case "$*" in {says} esac\n'}
+
+
+def test_cublas_of_a_python_package_is_used_if_the_toolkit_has_none(checkout: Checkout) -> None:
+    toolkit = checkout.base / "toolkit"
+    checkout.stand_in(cuda_13(toolkit))
+    package = checkout.path / ".venv/lib/python3.12/site-packages/nvidia/cu13"
+    (package / "lib").mkdir(parents=True)
+    (package / "lib/libcublas.so.13").touch()
+    out = checkout.build("--cuda", "--source", "--dry-run").out.splitlines()
+    assert f"-DCUDA_cublas_LIBRARY={package}/lib/libcublas.so.13" in out
+    assert f"-DCMAKE_CUDA_FLAGS= -isystem {package}/include" in out
+    assert f"-DCUDA_cuda_driver_LIBRARY={checkout.base}/cache/stubs/libcuda.so" in out
+
+    (toolkit / "lib64/stubs").mkdir(parents=True)
+    (toolkit / "lib64/libcublas.so").touch()
+    (toolkit / "lib64/stubs/libcuda.so").touch()
+    assert "-DCUDA_" not in checkout.build("--cuda", "--source", "--dry-run").out
+
+
+@pytest.mark.parametrize(
+    ("programs", "message"),
+    [
+        (
+            {},
+            "build.sh: no nvcc on PATH or in /usr/local/cuda/bin: install NVIDIA's CUDA toolkit (cuda-toolkit)",
+        ),
+        (
+            cuda_13(Path("/nowhere/cuda")),
+            "build.sh: no cuBLAS of CUDA 13 in /nowhere/cuda: install the toolkit's libcublas-dev, or run "
+            "'.venv/bin/python -m pip install nvidia-cublas==13.*'",
+        ),
+    ],
+    ids=["nvcc", "cuBLAS"],
+)
+def test_what_cuda_needs_and_lacks_is_one_line(
+    checkout: Checkout, programs: dict[str, str], message: str
+) -> None:
+    checkout.stand_in(programs)
+    for options in (("--cuda",), ("--cuda", "--source")):
+        outcome = checkout.build(*options)
+        assert (outcome.status, outcome.err) == (1, message + "\n")
+        assert not outcome.called("cmake")
+
+
 @pytest.mark.parametrize(
     ("option", "nearest"),
     [("--cude", "--cuda"), ("--dryrun", "--dry-run"), ("--sanitise", "--sanitize"), ("-x", "--help")],
