@@ -122,7 +122,6 @@ void explain_failed_load(const common_params & params, const llama_model_params 
 //
 
 static void append_device(std::string & out, ggml_backend_dev_t device, const llama_memory_breakdown_data & used) {
-    const memory_size memory = memory_of(device);
     out += out.size() > 1 ? ",{\"name\":" : "{\"name\":";
     append_json_string(out, ggml_backend_dev_name(device));
     out += ",\"description\":";
@@ -130,8 +129,7 @@ static void append_device(std::string & out, ggml_backend_dev_t device, const ll
     const std::pair<const char *, uint64_t> numbers[] = {{"model", used.model},
                                                          {"context", used.context},
                                                          {"compute", used.compute},
-                                                         {"free", memory.free},
-                                                         {"total", memory.total}};
+                                                         {"total", memory_of(device).total}};
     for (const auto & [name, value] : numbers) {
         out += std::string(",\"") + name + "\":" + std::to_string(value);
     }

@@ -17,8 +17,8 @@ uint32_t fit_to_devices(common_params & params, llama_model_params & model, llam
 void explain_failed_load(const common_params & params, const llama_model_params & model,
                          llama_context_params context);
 
-// [{"name", "description", "model", "context", "compute", "free", "total"}], in bytes: what lies on each device that
-// computes this context, the CPU last.
+// [{"name", "description", "model", "context", "compute", "total"}], in bytes: what lies on each device that computes this
+// context, and its whole memory; the CPU last. Not what is free: a fresh process writes the same bytes.
 std::string placement_to_json(const llama_context * ctx);
 // Of the model's layers, the output one included, those that GPUs take.
 int32_t n_layers(const llama_model * model);

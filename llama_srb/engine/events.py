@@ -58,8 +58,8 @@ class Ready:
     """The engine accepts requests.
 
     cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's. devices: what
-    lies on each, in bytes (`model`, `context`, `compute`), and its `free` and `total` memory; the CPU is the
-    last one. gpu_layers: those of `layers` that GPUs compute.
+    lies on each, in bytes (`model`, `context`, `compute`), and its `total` memory; the CPU is the last one.
+    gpu_layers: those of `layers` that GPUs compute.
     """
 
     protocol: int

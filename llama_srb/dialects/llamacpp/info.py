@@ -66,14 +66,13 @@ class Modalities(TypedDict):
 
 
 class Device(TypedDict):
-    """A device that computes the model. Bytes: of weights, of cells, of buffers; its free and all memory."""
+    """A device that computes the model. Bytes: of weights, of cells, of buffers; all of its memory."""
 
     name: str
     description: str
     model: Count
     context: Count
     compute: Count
-    free: Count
     total: Count
 
 
