@@ -57,13 +57,14 @@ static llama_context * make_context(llama_model * model, common_params & params)
     return llama_init_from_model(model, context_params(params));
 }
 
-// Where the GPUs do not take all of the model, there are as many cells as have room beside the layers that they take.
+// Where the model leaves little room on the GPUs, there are as many cells as still fit.
 static llama_model * load_weights(common_params & params, llama_model_params & mparams) {
     const uint32_t n_fitted = fit_to_devices(params, mparams, context_params(params));
     llama_model *  model    = llama_model_load_from_file(params.model.path.c_str(), mparams);
     const bool     in_part  = mparams.n_gpu_layers != params.n_gpu_layers;
-    if (model && n_fitted > 0 && (in_part || n_fitted < (uint32_t) llama_model_n_ctx_train(model))) {
-        params.n_ctx = std::min((int32_t) n_fitted, n_default_cells);
+    if (model && n_fitted > 0) {
+        const int32_t n_default = in_part ? 0 : default_n_ctx(model, params);
+        params.n_ctx            = std::max(std::min((int32_t) n_fitted, n_default_cells), n_default);
     }
     return model;
 }
