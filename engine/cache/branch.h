@@ -17,12 +17,12 @@ struct branch {
     int32_t                  n_decoded = 0; // the first n_decoded tokens are computed; the rest is in a batch
     bool                     live      = true;
     bool                     pinned    = false; // live, although no request needs it
-    bool                     hidden = false; // of a request with cache: false: no other request may share it
+    bool                     hidden  = false; // of a request with cache: false: no other request may share it
     bool                     settled = false; // idle, and its snapshot is taken, or is not worth its time
-    int32_t                  n_rivals = 1;    // texts of which at most one is likely to be asked for again, this one included
-    uint64_t                 adapters = 0;   // key of the set of adapters that its cells are computed with
-    uint64_t                 used_at  = 0;
-    mutable int32_t          n_held   = 0; // its first cells that live branches have, too (note_held)
+    int32_t  n_rivals = 1; // texts of which at most one is likely to be asked for again, this one included
+    uint64_t adapters = 0; // key of the set of adapters that its cells are computed with
+    uint64_t used_at  = 0;
+    mutable int32_t n_held = 0; // its first cells that live branches have, too (note_held)
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_own() const { return n_past() - n_shared; }

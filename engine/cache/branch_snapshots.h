@@ -13,8 +13,7 @@
 class branch_snapshots {
   public:
     branch_snapshots(cell_memory & memory, prefix_store & store)
-        : memory(memory), store(store),
-          costs_{memory.facts.on_device, memory.facts.n_cell_bytes} {}
+        : memory(memory), store(store), costs_{memory.facts.on_device, memory.facts.n_cell_bytes} {}
 
     // Stores a snapshot of a branch that is decoded, if that saves enough. All of it is copied at once.
     void keep(branch & b, bool to_disk);

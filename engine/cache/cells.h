@@ -9,11 +9,11 @@
 #include <memory>
 
 struct cell_facts {
-    int32_t n_cells = 0;
-    int32_t n_ids   = 0; // sequence ids; the last one belongs to no branch: snapshots are copied through it
-    bool    exact   = false; // cells serve only as a whole, as a recurrent state does
-    bool    on_device    = false; // cells, or some layers of them, are not in host memory
-    size_t  n_cell_bytes = 0;     // bytes of one cell
+    int32_t n_cells   = 0;
+    int32_t n_ids     = 0; // sequence ids; the last one belongs to no branch: snapshots are copied through it
+    bool    exact     = false; // cells serve only as a whole, as a recurrent state does
+    bool    on_device = false; // cells, or some layers of them, are not in host memory
+    size_t  n_cell_bytes = 0;  // bytes of one cell
 };
 
 // Copies the cells of one or several ids to host memory, in pieces.
@@ -44,7 +44,7 @@ class cell_memory {
     virtual size_t                       n_bytes(llama_seq_id id) const = 0;
     virtual std::unique_ptr<cell_reader> reader()                       = 0;
     virtual bool                         write(llama_seq_id id, const uint8_t * data,
-                                               size_t n_all) = 0; // the id's own cells are lost
+                                               size_t n_all)            = 0; // the id's own cells are lost
 };
 
 // Those of a context.

@@ -192,9 +192,8 @@ void prefix_tree::trim_to_budget(const trim_terms & terms) {
     const int32_t n_idle     = counts().n_idle;
     const bool    over_cells = (terms.busy ? n_idle / 2 : n_idle) > n_idle_max;
     const bool    over_ids   = !terms.busy && lacks_ids();
-    branch *      next       = over_cells || over_ids
-                                   ? next_to_evict(branches, over_cells ? for_cells : for_id)
-                                   : nullptr;
+    branch *      next =
+        over_cells || over_ids ? next_to_evict(branches, over_cells ? for_cells : for_id) : nullptr;
     if (next && (next->settled || next->n_freeable() == 0 || !begin_copy(*next) || !snapshots.is_copying())) {
         remove(next);
     } else if (branch * const early = next ? nullptr : next_to_copy()) {

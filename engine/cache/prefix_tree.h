@@ -21,8 +21,8 @@ struct branch_match : token_match {
 
 // What a trim may cost.
 struct trim_terms {
-    bool    busy     = false; // sequences run: idle branches may hold twice as many cells, and any number of ids
-    int64_t t_max_us = 0;     // for copies; one is made in any case
+    bool    busy = false; // sequences run: idle branches may hold twice as many cells, and any number of ids
+    int64_t t_max_us = 0; // for copies; one is made in any case
 };
 
 class prefix_tree {

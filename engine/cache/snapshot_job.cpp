@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-static const size_t n_max_parts = 16;        // of one snapshot; with more of them it becomes a single new part
+static const size_t n_max_parts = 16; // of one snapshot; with more of them it becomes a single new part
 static const size_t n_piece     = 512u << 10; // bytes of one copy
 
 llama_seq_id id_for_parts(const cell_memory & memory, const branch & b) {

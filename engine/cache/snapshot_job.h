@@ -24,7 +24,7 @@ class snapshot_job {
     // Copies for about t_us; false: nothing is left.
     bool advance(int64_t t_us);
 
-    bool                        has(const branch & b) const;
+    bool                          has(const branch & b) const;
     const std::vector<branch *> & branches() const { return copied; }
     // Complete after the last advance().
     const std::list<snapshot> & made() const { return snapshots; }
@@ -37,11 +37,11 @@ class snapshot_job {
     cell_memory &                      memory;
     const prefix_store &               store;
     const std::unique_ptr<cell_reader> reader;
-    snapshot_parts                     parts_made; // the reader writes to them, also to those of a branch that was refused
-    std::list<snapshot>                snapshots;
-    std::vector<branch *>              copied;
-    size_t                             n_bytes_ = 0;
-    int64_t                            t_us_    = 0;
+    snapshot_parts        parts_made; // the reader writes to them, also to those of a branch that was refused
+    std::list<snapshot>   snapshots;
+    std::vector<branch *> copied;
+    size_t                n_bytes_ = 0;
+    int64_t               t_us_    = 0;
 };
 
 // llama.cpp reads and writes all cells of an id; a part of a branch goes through the id that no branch has.

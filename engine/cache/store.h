@@ -35,7 +35,7 @@ int32_t n_served(const std::list<snapshot> & list, const std::vector<llama_token
 // The parts of these tokens' beginning, from the snapshot of the list that has the most of them in memory.
 snapshot_parts parts_of(const std::list<snapshot> & list, const std::vector<llama_token> & tokens,
                         uint64_t adapters);
-int32_t n_tokens_of(const snapshot_parts & parts);
+int32_t        n_tokens_of(const snapshot_parts & parts);
 
 // The parts in memory. Several snapshots may have the same part, which is counted once.
 class part_memory {

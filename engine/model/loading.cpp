@@ -123,12 +123,12 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
     progress_report report                  = {on_progress};
     params.load_progress_callback           = report_progress;
     params.load_progress_callback_user_data = &report;
-    llama_model_params mparams = common_model_params_to_llama(params);
-    llama_model *      model   = load_weights(params, mparams);
+    llama_model_params mparams              = common_model_params_to_llama(params);
+    llama_model *      model                = load_weights(params, mparams);
     loaded_model       loaded;
-    model_facts & facts   = loaded.facts;
-    const int32_t n_train = model ? llama_model_n_ctx_train(model) : 0;
-    facts.adapters        = std::make_shared<adapter_list>(model, prefix_cache);
+    model_facts &      facts   = loaded.facts;
+    const int32_t      n_train = model ? llama_model_n_ctx_train(model) : 0;
+    facts.adapters             = std::make_shared<adapter_list>(model, prefix_cache);
     if (model && load_adapters(*facts.adapters, params, listed)) {
         facts.model     = model;
         facts.vocab     = llama_model_get_vocab(model);

@@ -87,7 +87,8 @@ uint32_t fit_to_devices(common_params & params, llama_model_params & model, llam
     }
     if (model.n_gpu_layers != n_before) {
         fprintf(stderr,
-                "llama-batched: the model is larger than the %.0f MiB that are free on the GPUs: they take %d layers, and "
+                "llama-batched: the model is larger than the %.0f MiB that are free on the GPUs: they take "
+                "%d layers, and "
                 "the CPU the others\n",
                 (double) free_on_gpus() / mib, model.n_gpu_layers);
     }
@@ -108,7 +109,8 @@ void explain_failed_load(const common_params & params, const llama_model_params 
             const double n_needed = (double) (sizes[i].model + sizes[i].context + sizes[i].compute);
             if (n_needed > (double) sizes[i].free) {
                 fprintf(stderr,
-                        "llama-batched: %.0f MiB are needed on %s, and %.0f are free: leave out -ngl, or give fewer "
+                        "llama-batched: %.0f MiB are needed on %s, and %.0f are free: leave out -ngl, or "
+                        "give fewer "
                         "layers (-ngl), fewer cells (--ctx) or smaller ones (-ctk q8_0 -ctv q8_0)\n",
                         n_needed / mib, ggml_backend_dev_name(devices[i]), (double) sizes[i].free / mib);
             }
@@ -121,7 +123,8 @@ void explain_failed_load(const common_params & params, const llama_model_params 
 // after the load
 //
 
-static void append_device(std::string & out, ggml_backend_dev_t device, const llama_memory_breakdown_data & used) {
+static void append_device(std::string & out, ggml_backend_dev_t device,
+                          const llama_memory_breakdown_data & used) {
     out += out.size() > 1 ? ",{\"name\":" : "{\"name\":";
     append_json_string(out, ggml_backend_dev_name(device));
     out += ",\"description\":";
@@ -140,7 +143,8 @@ std::string placement_to_json(const llama_context * ctx) {
     ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     std::map<ggml_backend_dev_t, llama_memory_breakdown_data> used;
     for (const auto & [type, one] : llama_get_memory_breakdown(ctx)) {
-        ggml_backend_dev_t device = ggml_backend_buft_is_host(type) ? cpu : ggml_backend_buft_get_device(type);
+        ggml_backend_dev_t device =
+            ggml_backend_buft_is_host(type) ? cpu : ggml_backend_buft_get_device(type);
         llama_memory_breakdown_data & sum = used[device ? device : cpu];
         sum.model += one.model;
         sum.context += one.context;
@@ -163,5 +167,7 @@ int32_t n_layers(const llama_model * model) {
 
 int32_t n_gpu_layers(const llama_model * model, const llama_model_params & params) {
     const int32_t n = n_layers(model);
-    return llama_model_n_devices(model) == 0 ? 0 : params.n_gpu_layers < 0 ? n : std::min(n, params.n_gpu_layers);
+    return llama_model_n_devices(model) == 0 ? 0
+           : params.n_gpu_layers < 0         ? n
+                                             : std::min(n, params.n_gpu_layers);
 }

@@ -32,7 +32,7 @@ class planner {
     const planner_params params;
     int32_t              n_prefill_budget = 64; // tokens of prompts that take 100 ms, by the last such step
     double               t_token_us       = 0;
-    uint64_t             last_adapters    = 0;  // key of the last step's set
+    uint64_t             last_adapters    = 0; // key of the last step's set
 };
 
 // Whether another sequence may run (may_start), for which others that wait at a mark give up their slots.

@@ -49,7 +49,7 @@ class scheduler {
     };
     struct counters {
         int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0; // since the start; us
-        int64_t t_last_step = 0;                                             // us; 0: it decoded nothing
+        int64_t t_last_step   = 0;                                           // us; 0: it decoded nothing
         int32_t n_last_tokens = 0;                                           // of the last step
         bool    rested        = false; // the last step had nothing to do
     };

@@ -237,7 +237,8 @@ struct copied_world : world {
         for (const char * end : {"", "b", "c", "d"}) {
             const std::string    text = std::string(40, 'a') + (*end ? std::string(40, *end) : "");
             prefix_cache::search asked;
-            const auto           match = prefixes.find(letters::tokens(text), (int32_t) text.size(), by_tokens, 0, asked);
+            const auto           match =
+                prefixes.find(letters::tokens(text), (int32_t) text.size(), by_tokens, 0, asked);
             if (match.length == (int32_t) text.size()) {
                 expect_equal(text, text_of(*this, match.from).substr(0, text.size()));
                 n++;

@@ -55,7 +55,8 @@ size_t test_cells::n_bytes(llama_seq_id id) const {
 // Fails when a cell is read that no id has any more.
 class test_reader final : public cell_reader {
   public:
-    explicit test_reader(const std::map<llama_seq_id, std::map<llama_pos, std::shared_ptr<llama_token>>> & by_id)
+    explicit test_reader(
+        const std::map<llama_seq_id, std::map<llama_pos, std::shared_ptr<llama_token>>> & by_id)
         : by_id(by_id) {}
 
     bool add(llama_seq_id id, uint8_t * data, size_t) override {
@@ -158,9 +159,9 @@ static model_facts facts_of(const world_params & p) {
 }
 
 world::world(const world_params & p)
-    : cells({p.n_cells, p.n_ids, p.recurrent, p.on_device, 8}), prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)),
-      admits(p.n_parallel), plans(planning(p)), updates{vocab, prefixes.tree, out}, facts(facts_of(p)),
-      n_parallel(p.n_parallel) {}
+    : cells({p.n_cells, p.n_ids, p.recurrent, p.on_device, 8}),
+      prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)), admits(p.n_parallel), plans(planning(p)),
+      updates{vocab, prefixes.tree, out}, facts(facts_of(p)), n_parallel(p.n_parallel) {}
 
 static word_finder_ptr finder_of(const std::vector<std::string> & words) {
     return words.empty() ? nullptr : std::make_shared<const word_finder>(words);

@@ -35,7 +35,7 @@ def on_device(device: Device, log: Path, *flags: str) -> Paced:
 
 
 def side_by_side(engine: Paced, n: int) -> list[Answer]:
-    """The answers to n requests with one prompt: their cells lie interleaved, and each text counts for itself."""
+    """The answers to n requests with one prompt: their cells lie interleaved, each text counts for itself."""
     engine.generate(prompt=PROMPT, n=0)  # so that they begin together
     limits = {"n": 1, "max_tokens": 90, "min_tokens": 90}
     ids = [engine.begin(**story(PROMPT, sampling={"seed": seed}, **limits)) for seed in range(n)]

@@ -336,7 +336,8 @@ def test_cublas_of_a_python_package_is_used_if_the_toolkit_has_none(checkout: Ch
     [
         (
             {},
-            "build.sh: no nvcc on PATH or in /usr/local/cuda/bin: install NVIDIA's CUDA toolkit (cuda-toolkit)",
+            "build.sh: no nvcc on PATH or in /usr/local/cuda/bin: "
+            "install NVIDIA's CUDA toolkit (cuda-toolkit)",
         ),
         (
             cuda_13(Path("/nowhere/cuda")),
