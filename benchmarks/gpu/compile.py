@@ -1,7 +1,7 @@
 """Compiles on the machine with the GPU what the pack has as sources: engine, CUDA module, llama-server.
 
 Objects that were compiled before the pack was made are carried and taken as they are. What is made is put
-into the folder of the programs, and given back in $OUT in pieces of 15 MiB for pack --compiled.
+into the folder of the programs, and returned in $OUT in pieces of 15 MiB for pack --compiled.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def gather() -> None:
         run("strip", "--strip-unneeded", WORK / "bin" / path.name)
 
 
-def give_back() -> None:
+def return_made() -> None:
     pack = f"tar -C '{WORK}' -c bin | xz -T0 -6 | split -b 15M - '{OUT}/bin.tar.xz.'"
     subprocess.run(["bash", "-o", "pipefail", "-c", pack], check=True)
 
@@ -136,8 +136,8 @@ def main() -> None:
         build()
         gather()
         say("linked")
-        give_back()
-        say("given back")
+        return_made()
+        say("returned")
 
 
 if __name__ == "__main__":

@@ -144,10 +144,8 @@ def test_the_module_for_gpus_and_the_extra_that_names_it_fit_exactly_this_versio
 
 def test_the_module_for_gpus_is_made_of_ggml_alone_and_finds_nvidias_packages(tmp_path: Path) -> None:
     tree = tmp_path / "llama.cpp"
-    for name in (
-        "LICENSE", "ggml/CMakeLists.txt", "ggml/src/ggml-cuda/a.cu", "src/llama.cpp", "ggml/src/ggml.c",
-        "ggml/cmake/a.cmake", "ggml/include/ggml.h", "ggml/src/ggml-cpu/a.c",
-    ):  # fmt: skip
+    parts = ("CMakeLists.txt", "src/ggml.c", "src/ggml-cuda/a.cu", "src/ggml-cpu/a.c", "cmake/a", "include/a")
+    for name in ("LICENSE", "src/llama.cpp", *(f"ggml/{part}" for part in parts)):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text("text\n")
     staged, flags = tmp_path / "staged", ["-DGGML_CUDA=ON", "-DCMAKE_INSTALL_RPATH=$ORIGIN"]
