@@ -36,14 +36,15 @@ static size_t longest_piece(const llama_vocab * vocab) {
     return n;
 }
 
-// Those of the context that generates. Sets the sizes of the batch in `params`.
-static llama_context_params context_params(common_params & params) {
+// Those of the context that generates.
+static llama_context_params context_params(const common_params & params) {
     // ids of live branches, of an idle branch beside each, of idle prefixes, and of the copies of a snapshot's parts
     const int32_t n_seq_max = std::min(n_max_sequence_ids, 2 * params.n_parallel + n_prefix_ids + 1);
-    params.n_ubatch = std::max(std::min(params.n_batch, params.n_ubatch), n_seq_max); // llama.cpp asserts it
-    params.n_batch  = params.n_ubatch; // a step is one batch of one piece
+    const int32_t n_step    = std::max(std::min(params.n_batch, params.n_ubatch), n_seq_max);
 
     llama_context_params cparams  = common_context_params_to_llama(params);
+    cparams.n_ubatch              = (uint32_t) n_step; // at least n_seq_max, as llama.cpp asserts
+    cparams.n_batch               = cparams.n_ubatch;  // a step is one batch of one piece
     cparams.n_seq_max             = n_seq_max;
     cparams.n_outputs_max_per_seq = 0;
     cparams.pooling_type          = LLAMA_POOLING_TYPE_UNSPECIFIED; // --pooling is for the other context
@@ -54,7 +55,9 @@ static llama_context * make_context(llama_model * model, common_params & params)
     if (params.n_ctx == 0) {
         params.n_ctx = default_n_ctx(model, params);
     }
-    return llama_init_from_model(model, context_params(params));
+    const llama_context_params cparams = context_params(params);
+    params.n_batch = params.n_ubatch = (int32_t) cparams.n_batch;
+    return llama_init_from_model(model, cparams);
 }
 
 // Where the model leaves little room on the GPUs, there are as many cells as still fit.

@@ -14,9 +14,10 @@
 #include <sys/stat.h>
 #include <vector>
 
-static const double   n_weights_at_most = 1.2;      // of the file's size
-static const uint64_t n_besides         = 2u << 30; // bytes: cells, buffers, and what is left free
-static const double   mib               = 1024 * 1024;
+static const double mib               = 1024 * 1024;
+static const double n_weights_at_most = 1.2;        // of the file's size
+static const double n_cell_at_most    = 0.5 * mib;  // bytes of a cell; a 70B has 0.31
+static const double n_besides         = 2048 * mib; // bytes: default cells, buffers, and what is left free
 
 namespace {
 
@@ -69,7 +70,8 @@ static uint64_t file_size(const std::string & path) {
 
 static bool may_be_too_large(const common_params & params) {
     const double n_model = n_weights_at_most * (double) file_size(params.model.path);
-    return has_gpus() && (params.n_ctx > 0 || n_model + (double) n_besides > (double) free_on_gpus());
+    const double n_cells = n_cell_at_most * params.n_ctx;
+    return has_gpus() && n_model + n_cells + n_besides > (double) free_on_gpus();
 }
 
 uint32_t fit_to_devices(common_params & params, llama_model_params & model, llama_context_params context) {
@@ -87,9 +89,8 @@ uint32_t fit_to_devices(common_params & params, llama_model_params & model, llam
     }
     if (model.n_gpu_layers != n_before) {
         fprintf(stderr,
-                "llama-batched: the model is larger than the %.0f MiB that are free on the GPUs: they take "
-                "%d layers, and "
-                "the CPU the others\n",
+                "llama-batched: the model is larger than the %.0f MiB that are free on the GPUs: "
+                "they take %d layers, and the CPU the others\n",
                 (double) free_on_gpus() / mib, model.n_gpu_layers);
     }
     return n_asked == 0 ? context.n_ctx : 0;
@@ -110,8 +111,7 @@ void explain_failed_load(const common_params & params, const llama_model_params 
             if (n_needed > (double) sizes[i].free) {
                 fprintf(stderr,
                         "llama-batched: %.0f MiB are needed on %s, and %.0f are free: leave out -ngl, or "
-                        "give fewer "
-                        "layers (-ngl), fewer cells (--ctx) or smaller ones (-ctk q8_0 -ctv q8_0)\n",
+                        "give fewer layers (-ngl), fewer cells (--ctx) or smaller ones (-ctk q8_0)\n",
                         n_needed / mib, ggml_backend_dev_name(devices[i]), (double) sizes[i].free / mib);
             }
         }
