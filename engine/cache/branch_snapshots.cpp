@@ -9,9 +9,6 @@ void branch_snapshots::save(branch & b) {
 }
 
 void branch_snapshots::keep(branch & b, bool to_disk) {
-    if (job && job->has(b)) {
-        advance(std::numeric_limits<int64_t>::max());
-    }
     snapshot_job now(memory, store);
     if (now.add(b)) {
         now.advance(std::numeric_limits<int64_t>::max());
@@ -23,7 +20,7 @@ void branch_snapshots::store_made(const snapshot_job & done, bool to_disk) {
     for (const snapshot & s : done.made()) {
         store.put(s.tokens, s.adapters, s.parts, to_disk);
     }
-    costs_.note_copy(done.n_bytes(), done.t_us());
+    costs.note_copy(done.n_bytes(), done.t_us());
 }
 
 // A state that serves only as a whole may be moved by the next step, so it is copied at once.
@@ -56,10 +53,7 @@ void branch_snapshots::advance(int64_t t_us) {
 }
 
 void branch_snapshots::forget(const branch & b) {
-    if (job && job->has(b)) {
-        for (branch * other : job->branches()) {
-            other->settled = false;
-        }
+    if (job && !job->drop(b)) {
         job.reset();
     }
 }

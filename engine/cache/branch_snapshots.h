@@ -13,7 +13,7 @@
 class branch_snapshots {
   public:
     branch_snapshots(cell_memory & memory, prefix_store & store)
-        : memory(memory), store(store), costs_{memory.facts.on_device, memory.facts.n_cell_bytes} {}
+        : memory(memory), store(store), costs{memory.facts.on_device, memory.facts.n_cell_bytes} {}
 
     // Stores a snapshot of a branch that is decoded, if that saves enough. All of it is copied at once.
     void keep(branch & b, bool to_disk);
@@ -26,22 +26,23 @@ class branch_snapshots {
     bool is_copying() const { return job.has_value(); }
     // Copies for about t_us.
     void advance(int64_t t_us);
-    // The cells of this branch, or of all, will change: nothing of them is copied any more.
+    // This branch, or all, lose their cells: nothing of them is kept that was not copied yet.
     void forget(const branch & b);
     void forget_all() { job.reset(); }
 
     // Puts the cells of a part behind those that the branch has. False, after a line on stderr: llama.cpp refuses it.
     bool restore(const snapshot_part & part, const branch & b);
 
-    const copy_costs & costs() const { return costs_; }
+    bool is_active() const { return store.active(); }
+    bool is_worth_copying(const branch & b) { return costs.is_worth_copying(b.n_rivals); }
     // Computing one token of a prompt takes so long.
-    void note_token_us(double t_us) { costs_.token_us = t_us; }
+    void note_token_us(double t_us) { costs.token_us = t_us; }
 
   private:
     void store_made(const snapshot_job & done, bool to_disk);
 
     cell_memory &               memory;
     prefix_store &              store;
-    copy_costs                  costs_;
+    copy_costs                  costs;
     std::optional<snapshot_job> job;
 };

@@ -22,7 +22,7 @@ class cell_reader {
     virtual ~cell_reader() = default;
 
     // All cells of the id are at `data` when advance() has nothing left. The cells must stay until then; the id may lose
-    // them, if another one has them. All ids are added before the first advance(). False: refused, drop the reader.
+    // them if another one keeps them. All ids are added before the first advance(). False: refused, drop the reader.
     virtual bool add(llama_seq_id id, uint8_t * data, size_t n_bytes) = 0;
     // Makes one copy, of about n_bytes at most; returns the bytes copied; 0: nothing is left.
     virtual size_t advance(size_t n_bytes) = 0;

@@ -14,11 +14,12 @@
 struct copy_costs {
     bool   on_device    = false;
     size_t n_cell_bytes = 0;
-    double token_us     = 0;          // of computing one token of a prompt; 0: not known yet
-    double byte_us      = 1.0 / 2048; // of copying one byte: 2 GiB/s, until it was measured
+    double token_us     = 0;           // of computing one token of a prompt; 0: not known yet
+    double byte_us      = 1.0 / 16384; // of copying one byte: a fast bus, until it was measured
 
     // n_bytes were copied in t_us.
     void note_copy(size_t n_bytes, int64_t t_us);
-    // Whether a text that is one of n_rivals is worth a copy.
-    bool is_worth_copying(int32_t n_rivals) const;
+    // Whether a text that is one of n_rivals is worth a copy. Each no makes the next yes a little likelier, since the speed
+    // is measured by copies only, and one slow copy must not be the last.
+    bool is_worth_copying(int32_t n_rivals);
 };

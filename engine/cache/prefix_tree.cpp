@@ -44,12 +44,10 @@ branch_match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t 
 // changing
 //
 
-// A text that another one goes on from is no longer one of many.
+// A text that another one goes on from is no longer one of many. Its snapshot may have left the store since it was taken.
 static void note_choice(branch & b, int32_t n_shared) {
-    if (b.n_rivals > 1 && n_shared > b.n_shared) {
-        b.n_rivals = 1;
-        b.settled  = false;
-    }
+    b.n_rivals = n_shared > b.n_shared ? 1 : b.n_rivals;
+    b.settled  = false;
 }
 
 branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
@@ -195,7 +193,7 @@ void prefix_tree::trim_to_budget(const trim_terms & terms) {
     branch *      next =
         over_cells || over_ids ? next_to_evict(branches, over_cells ? for_cells : for_id) : nullptr;
     if (next && (next->settled || next->n_freeable() == 0 || !begin_copy(*next) || !snapshots.is_copying())) {
-        remove(next);
+        evict(next);
     } else if (branch * const early = next ? nullptr : next_to_copy()) {
         begin_copy(*early);
     }
@@ -210,12 +208,12 @@ static const branch * root_of(const branch & b) {
     return root;
 }
 
-// Begins to copy a branch, and together with it the others that begin as it does, as far as they are worth it. False: it
-// is worth none.
+// Begins to copy a branch, and together with it others that begin as it does, if they are worth a copy. False: none is
+// copied.
 bool prefix_tree::begin_copy(branch & first) {
     std::vector<branch *> group;
     const auto            join = [&](branch & b) {
-        if (snapshots.costs().is_worth_copying(b.n_rivals)) {
+        if (snapshots.is_worth_copying(b)) {
             group.push_back(&b);
         } else {
             b.settled = true;
@@ -233,7 +231,7 @@ bool prefix_tree::begin_copy(branch & first) {
 // On a device that is half full, the idle branch that is neither copied nor known to be worth no copy. nullptr: there is
 // none.
 branch * prefix_tree::next_to_copy() const {
-    if (!memory.facts.on_device || n_used(branches) * 2 < memory.facts.n_cells) {
+    if (!memory.facts.on_device || !snapshots.is_active() || n_used(branches) * 2 < memory.facts.n_cells) {
         return nullptr;
     }
     const auto waits = std::find_if(branches.begin(), branches.end(),
@@ -246,9 +244,14 @@ bool prefix_tree::evict_one(evict_for what, const branch * except) {
     if (!next) {
         return false;
     }
-    if (next->n_freeable() > 0 && !memory.facts.on_device) {
-        snapshots.keep(*next, false);
-    }
-    remove(next);
+    evict(next);
     return true;
+}
+
+// In host memory a branch is copied now if its snapshot was not taken, or has left the store meanwhile.
+void prefix_tree::evict(branch * b) {
+    if (b->n_freeable() > 0 && !memory.facts.on_device) {
+        snapshots.keep(*b, false);
+    }
+    remove(b);
 }

@@ -22,7 +22,7 @@ struct branch_match : token_match {
 // What a trim may cost.
 struct trim_terms {
     bool    busy = false; // sequences run: idle branches may hold twice as many cells, and any number of ids
-    int64_t t_max_us = 0; // for copies; one is made in any case
+    int64_t t_max_us = 0; // for copies; at least one piece is copied
 };
 
 class prefix_tree {
@@ -82,6 +82,7 @@ class prefix_tree {
 
   private:
     bool     evict_one(evict_for what, const branch * except = nullptr);
+    void     evict(branch * b);
     bool     begin_copy(branch & first);
     branch * next_to_copy() const;
     // The ids of pins are not missed.

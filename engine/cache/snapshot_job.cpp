@@ -3,6 +3,7 @@
 #include "ggml.h"
 
 #include <algorithm>
+#include <iterator>
 
 static const size_t n_max_parts = 16; // of one snapshot; with more of them it becomes a single new part
 static const size_t n_piece     = 512u << 10; // bytes of one copy
@@ -32,14 +33,15 @@ static snapshot_parts known_parts(const branch & b, bool exact, const std::list<
 }
 
 bool snapshot_job::has_room_for(const branch & b) const {
-    const size_t n = (size_t) b.n_own() * memory.facts.n_cell_bytes;
-    return copied.empty() || (!memory.facts.exact && n_bytes_ + n <= store.n_memory());
+    const size_t n    = (size_t) b.n_own() * memory.facts.n_cell_bytes;
+    const bool   fits = n_bytes_ + n <= store.n_memory() / 4 && copied.size() < n_together;
+    return copied.empty() || (!memory.facts.exact && fits);
 }
 
 // The cells that b shares with each branch that it has forked from are a part of their own, and that part is taken from
 // a snapshot that has it: so n candidates have one part for their prompt. A branch that extends a snapshot by only a few
 // tokens is not stored.
-bool snapshot_job::add(branch & b) {
+bool snapshot_job::add(const branch & b) {
     const bool exact = memory.facts.exact;
     if (!store.active() || b.n_past() < n_worthwhile || b.n_decoded < b.n_past()) {
         return false;
@@ -102,6 +104,11 @@ bool snapshot_job::advance(int64_t t_us) {
     return more;
 }
 
-bool snapshot_job::has(const branch & b) const {
-    return std::find(copied.begin(), copied.end(), &b) != copied.end();
+bool snapshot_job::drop(const branch & b) {
+    const auto at = std::find(copied.begin(), copied.end(), &b);
+    if (at != copied.end()) {
+        snapshots.erase(std::next(snapshots.begin(), at - copied.begin()));
+        copied.erase(at);
+    }
+    return !copied.empty();
 }

@@ -139,7 +139,9 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
         loaded.ctx      = make_context(model, facts, params);
     }
     if (!loaded.ctx || !apply_control_vectors(loaded.ctx, params)) {
-        explain_failed_load(params, mparams, context_params(params));
+        if (!model || (facts.model && !loaded.ctx)) {
+            explain_failed_load(params, mparams, context_params(params));
+        }
         fprintf(stderr, "llama-batched: %s cannot be loaded\n", params.model.path.c_str());
         return std::nullopt;
     }

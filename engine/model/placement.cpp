@@ -15,8 +15,8 @@
 #include <vector>
 
 static const double mib               = 1024 * 1024;
-static const double n_weights_at_most = 1.2;        // of the file's size
-static const double n_cell_at_most    = 0.5 * mib;  // bytes of a cell; a 70B has 0.31
+static const double n_weights_at_most = 1.2; // of the file's size
+static const double n_cell_at_most    = mib; // bytes of a cell; a 70B has 0.31, a 13B without groups 0.8
 static const double n_besides         = 2048 * mib; // bytes: default cells, buffers, and what is left free
 
 namespace {
@@ -33,26 +33,30 @@ static memory_size memory_of(ggml_backend_dev_t device) {
     return {free, total};
 }
 
-// Other machines' devices count, too (--rpc).
-static bool is_gpu(ggml_backend_dev_t device) {
-    const auto type = ggml_backend_dev_type(device);
-    return type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU;
-}
-
-static bool has_gpus() {
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        if (is_gpu(ggml_backend_dev_get(i))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static uint64_t free_on_gpus() {
-    uint64_t n = 0;
+// The GPUs that llama.cpp uses for this command line; integrated ones only where there are no others. Those of other
+// machines count, too (--rpc).
+static std::vector<ggml_backend_dev_t> gpus(const common_params & params) {
+    std::vector<ggml_backend_dev_t> found, integrated;
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        n += is_gpu(device) ? memory_of(device).free : 0;
+        const auto         type   = ggml_backend_dev_type(device);
+        const auto         asked  = std::find(params.devices.begin(), params.devices.end(), device);
+        if (!params.devices.empty() && asked == params.devices.end()) {
+            continue;
+        }
+        if (type == GGML_BACKEND_DEVICE_TYPE_GPU) {
+            found.push_back(device);
+        } else if (type == GGML_BACKEND_DEVICE_TYPE_IGPU) {
+            integrated.push_back(device);
+        }
+    }
+    return found.empty() ? integrated : found;
+}
+
+static double free_on(const std::vector<ggml_backend_dev_t> & devices) {
+    double n = 0;
+    for (ggml_backend_dev_t device : devices) {
+        n += (double) memory_of(device).free;
     }
     return n;
 }
@@ -71,36 +75,41 @@ static uint64_t file_size(const std::string & path) {
 static bool may_be_too_large(const common_params & params) {
     const double n_model = n_weights_at_most * (double) file_size(params.model.path);
     const double n_cells = n_cell_at_most * params.n_ctx;
-    return has_gpus() && n_model + n_cells + n_besides > (double) free_on_gpus();
+    const auto   devices = gpus(params);
+    return !devices.empty() && n_model + n_cells + n_besides > free_on(devices);
 }
 
 uint32_t fit_to_devices(common_params & params, llama_model_params & model, llama_context_params context) {
     if (!params.fit_params || !may_be_too_large(params)) {
         return 0;
     }
-    const int32_t  n_before = model.n_gpu_layers;
-    const uint32_t n_asked  = context.n_ctx;
-    const auto     status   = common_fit_params(
+    const common_params before   = params; // a fit that fails leaves what it has tried
+    const int32_t       n_before = model.n_gpu_layers;
+    const uint32_t      n_asked  = context.n_ctx;
+    const auto          status   = common_fit_params(
         params.model.path.c_str(), &model, &context, params.tensor_split,
         params.tensor_buft_overrides.empty() ? nullptr : params.tensor_buft_overrides.data(),
         params.fit_params_target.data(), (uint32_t) params.fit_params_min_ctx, nullptr, GGML_LOG_LEVEL_ERROR);
     if (status != COMMON_PARAMS_FIT_STATUS_SUCCESS) {
+        params = before;
+        model  = common_model_params_to_llama(params);
         return 0;
     }
     if (model.n_gpu_layers != n_before) {
         fprintf(stderr,
                 "llama-batched: the model is larger than the %.0f MiB that are free on the GPUs: "
-                "they take %d layers, and the CPU the others\n",
-                (double) free_on_gpus() / mib, model.n_gpu_layers);
+                "they take %d layers, and the CPU the rest\n",
+                free_on(gpus(params)) / mib, model.n_gpu_layers);
     }
     return n_asked == 0 ? context.n_ctx : 0;
 }
 
 void explain_failed_load(const common_params & params, const llama_model_params & model,
                          llama_context_params context) {
-    if (!has_gpus()) {
+    if (gpus(params).empty()) {
         return;
     }
+    context.n_ctx = context.n_ctx > 0 ? context.n_ctx : (uint32_t) params.fit_params_min_ctx;
     try {
         std::vector<ggml_backend_dev_t> devices;
         uint32_t                        n_layers = 0, n_train = 0, n_experts = 0;
@@ -109,10 +118,12 @@ void explain_failed_load(const common_params & params, const llama_model_params 
         for (size_t i = 0; i < devices.size(); i++) {
             const double n_needed = (double) (sizes[i].model + sizes[i].context + sizes[i].compute);
             if (n_needed > (double) sizes[i].free) {
-                fprintf(stderr,
-                        "llama-batched: %.0f MiB are needed on %s, and %.0f are free: leave out -ngl, or "
-                        "give fewer layers (-ngl), fewer cells (--ctx) or smaller ones (-ctk q8_0)\n",
-                        n_needed / mib, ggml_backend_dev_name(devices[i]), (double) sizes[i].free / mib);
+                fprintf(
+                    stderr,
+                    "llama-batched: %.0f MiB are needed on %s, and %.0f are free: %sgive a smaller --ctx, or "
+                    "-ctk q8_0 -ctv q8_0\n",
+                    n_needed / mib, ggml_backend_dev_name(devices[i]), (double) sizes[i].free / mib,
+                    params.n_gpu_layers >= 0 ? "leave out -ngl or give fewer layers, " : "");
             }
         }
     } catch (const std::exception &) { // the file is at fault, and llama.cpp has said so

@@ -43,8 +43,17 @@ def needed(settings: Settings, info: ModelInfo, n_ctx: int | None = None, backen
     command = settings.engine_command
     on_cpu = _value(command, *ON_GPU) is None if backend is None else backend == "CPU"
     twice = _embedding(info) if on_cpu and info.quantisation not in UNPACKED else 0
-    one = BASE + _weights(info) + twice + growth(settings, info, n_ctx)
-    return one * (settings.max_engines if settings.engine_mode == "per-request" else 1)
+    return (BASE + _weights(info) + twice + growth(settings, info, n_ctx)) * _engines(settings)
+
+
+def placed(settings: Settings, n_bytes: int) -> int:
+    """The bytes that a model's engines need if n_bytes of one lie on its devices; 0: it does not say."""
+    return (BASE + n_bytes) * _engines(settings) if n_bytes else 0
+
+
+def _engines(settings: Settings) -> int:
+    """How many engines of a model may run at once."""
+    return settings.max_engines if settings.engine_mode == "per-request" else 1
 
 
 def growth(settings: Settings, info: ModelInfo, n_ctx: int | None = None) -> int:

@@ -96,10 +96,10 @@ class ResidentModel:
         settings, info = self.model.settings, self.model.info
         if self._is_measured:
             self.model.need = self._resident() + memory.growth(settings, info, ready.n_ctx)
-        elif ready.memory:  # a GPU's memory is not that of the process, but the engine says what lies where
-            self.model.need = memory.BASE + ready.memory
-        elif ready.backend != "CPU":
-            self.model.need = memory.needed(settings, info, ready.n_ctx, ready.backend)
+        elif ready.backend != "CPU":  # a GPU's memory is not that of the process
+            self.model.need = memory.placed(settings, ready.memory) or memory.needed(
+                settings, info, ready.n_ctx, ready.backend
+            )
 
     def _failed(self, now: float, reason: str) -> None:
         """A load has failed, and with it the requests that waited: there is a pause before the next one."""
