@@ -3,8 +3,7 @@
 //   echo '{"op":"generate","id":"1","prompt":"Once","n":4}' | llama-batched -m model.gguf
 //
 // Each folder includes only those before it: util (JSON, text, the sandbox), grammar, weights (their files), model
-// (what is loaded, its facts), cache (cells and snapshots), sampling, chat, protocol (the lines), schedule (the loop).
-#include "cache/folder.h"
+// (what is loaded, its facts), store (snapshots), cache (cells), sampling, chat, protocol (the lines), schedule (the loop).
 #include "flags.h"
 #include "model/loading.h"
 #include "model/self_test.h"
@@ -14,6 +13,7 @@
 #include "protocol/operations.h"
 #include "protocol/ready.h"
 #include "schedule/scheduler.h"
+#include "store/folder.h"
 #include "util/backend.h"
 #include "util/process.h"
 #include "weights/adapter_file.h"

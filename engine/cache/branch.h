@@ -9,6 +9,12 @@
 #include <list>
 #include <vector>
 
+// What is known of a copy of an idle branch in host memory (copy_policy.h).
+struct copy_state {
+    int32_t n_rivals = 1;     // texts of which at most one is likely to be asked for again, this one included
+    bool    settled  = false; // it was made, or is not worth its time
+};
+
 struct branch {
     llama_seq_id             seq_id = -1;
     std::vector<llama_token> tokens;              // cell i belongs to tokens[i]
@@ -17,12 +23,11 @@ struct branch {
     int32_t                  n_decoded = 0; // the first n_decoded tokens are computed; the rest is in a batch
     bool                     live      = true;
     bool                     pinned    = false; // live, although no request needs it
-    bool                     hidden  = false; // of a request with cache: false: no other request may share it
-    bool                     settled = false; // idle, and its snapshot is taken, or is not worth its time
-    int32_t  n_rivals = 1; // texts of which at most one is likely to be asked for again, this one included
-    uint64_t adapters = 0; // key of the set of adapters that its cells are computed with
-    uint64_t used_at  = 0;
-    mutable int32_t n_held = 0; // its first cells that live branches have, too (note_held)
+    bool                     hidden = false; // of a request with cache: false: no other request may share it
+    copy_state               copying;
+    uint64_t                 adapters = 0; // key of the set of adapters that its cells are computed with
+    uint64_t                 used_at  = 0;
+    mutable int32_t          n_held   = 0; // its first cells that live branches have, too (note_held)
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_own() const { return n_past() - n_shared; }

@@ -34,8 +34,8 @@ bool branch_snapshots::begin(const std::vector<branch *> & group) {
         if (!job->has_room_for(*b)) {
             break; // it begins the next job
         }
-        any        = job->add(*b) || any;
-        b->settled = true;
+        any                = job->add(*b) || any;
+        b->copying.settled = true;
     }
     if (!any) {
         job.reset();

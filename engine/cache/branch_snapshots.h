@@ -5,7 +5,7 @@
 #include "cache/cells.h"
 #include "cache/copy_policy.h"
 #include "cache/snapshot_job.h"
-#include "cache/store.h"
+#include "store/store.h"
 
 #include <optional>
 #include <vector>
@@ -34,7 +34,7 @@ class branch_snapshots {
     bool restore(const snapshot_part & part, const branch & b);
 
     bool is_active() const { return store.active(); }
-    bool is_worth_copying(const branch & b) { return costs.is_worth_copying(b.n_rivals); }
+    bool is_worth_copying(const branch & b) { return costs.is_worth_copying(b.copying.n_rivals); }
     // Computing one token of a prompt takes so long.
     void note_token_us(double t_us) { costs.token_us = t_us; }
 

@@ -28,6 +28,8 @@ class prefix_cache {
     void drop(uint64_t adapters);
     // Nobody searches any more: what was read from files is dropped.
     void end_searches() { store.forget_arrived(); }
+    // Whether idle prefixes are being copied.
+    bool is_copying() const { return snapshots.is_copying(); }
     // From now on snapshots have this much host memory.
     void limit_memory(uint64_t n_bytes) { store.limit_memory(n_bytes); }
 

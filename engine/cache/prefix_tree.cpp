@@ -46,8 +46,8 @@ branch_match prefix_tree::find(const std::vector<llama_token> & tokens, int32_t 
 
 // A text that another one goes on from is no longer one of many. Its snapshot may have left the store since it was taken.
 static void note_choice(branch & b, int32_t n_shared) {
-    b.n_rivals = n_shared > b.n_shared ? 1 : b.n_rivals;
-    b.settled  = false;
+    b.copying.n_rivals = n_shared > b.n_shared ? 1 : b.copying.n_rivals;
+    b.copying.settled  = false;
 }
 
 branch * prefix_tree::open(uint64_t adapters, branch * from, int32_t n_shared) {
@@ -178,27 +178,6 @@ int32_t prefix_tree::make_room(int32_t n) {
     return std::min(n, n_free());
 }
 
-bool prefix_tree::needs_trim() const {
-    return snapshots.is_copying() || counts().n_idle > n_idle_max || lacks_ids() || next_to_copy();
-}
-
-void prefix_tree::trim_to_budget(const trim_terms & terms) {
-    if (snapshots.is_copying()) {
-        snapshots.advance(terms.t_max_us);
-        return;
-    }
-    const int32_t n_idle     = counts().n_idle;
-    const bool    over_cells = (terms.busy ? n_idle / 2 : n_idle) > n_idle_max;
-    const bool    over_ids   = !terms.busy && lacks_ids();
-    branch *      next =
-        over_cells || over_ids ? next_to_evict(branches, over_cells ? for_cells : for_id) : nullptr;
-    if (next && (next->settled || next->n_freeable() == 0 || !begin_copy(*next) || !snapshots.is_copying())) {
-        evict(next);
-    } else if (branch * const early = next ? nullptr : next_to_copy()) {
-        begin_copy(*early);
-    }
-}
-
 // The branch that all branches of this text begin with.
 static const branch * root_of(const branch & b) {
     const branch * root = &b;
@@ -210,18 +189,18 @@ static const branch * root_of(const branch & b) {
 
 // Begins to copy a branch, and together with it others that begin as it does, if they are worth a copy. False: none is
 // copied.
-bool prefix_tree::begin_copy(branch & first) {
+static bool begin_copy(branch_list & branches, branch_snapshots & snapshots, branch & first) {
     std::vector<branch *> group;
     const auto            join = [&](branch & b) {
         if (snapshots.is_worth_copying(b)) {
             group.push_back(&b);
         } else {
-            b.settled = true;
+            b.copying.settled = true;
         }
     };
     join(first);
     for (branch & b : branches) {
-        if (&b != &first && !b.live && !b.settled && root_of(b) == root_of(first)) {
+        if (&b != &first && !b.live && !b.copying.settled && root_of(b) == root_of(first)) {
             join(b);
         }
     }
@@ -230,28 +209,50 @@ bool prefix_tree::begin_copy(branch & first) {
 
 // On a device that is half full, the idle branch that is neither copied nor known to be worth no copy. nullptr: there is
 // none.
-branch * prefix_tree::next_to_copy() const {
-    if (!memory.facts.on_device || !snapshots.is_active() || n_used(branches) * 2 < memory.facts.n_cells) {
+static const branch * next_to_copy(const branch_list & branches, const cell_facts & facts) {
+    if (!facts.on_device || n_used(branches) * 2 < facts.n_cells) {
         return nullptr;
     }
     const auto waits = std::find_if(branches.begin(), branches.end(),
-                                    [](const branch & b) { return !b.live && !b.settled; });
-    return waits == branches.end() ? nullptr : const_cast<branch *>(&*waits);
+                                    [](const branch & b) { return !b.live && !b.copying.settled; });
+    return waits == branches.end() ? nullptr : &*waits;
 }
 
+bool prefix_tree::needs_trim() const {
+    const bool early = snapshots.is_active() && next_to_copy(branches, memory.facts);
+    return snapshots.is_copying() || counts().n_idle > n_idle_max || lacks_ids() || early;
+}
+
+void prefix_tree::trim_to_budget(const trim_terms & terms) {
+    snapshots.note_token_us(terms.token_us);
+    if (snapshots.is_copying()) {
+        snapshots.advance(terms.t_max_us);
+        return;
+    }
+    const int32_t   n_idle     = counts().n_idle;
+    const bool      over_cells = (terms.busy ? n_idle / 2 : n_idle) > n_idle_max;
+    const bool      over_ids   = !terms.busy && lacks_ids();
+    const evict_for what       = over_cells ? for_cells : for_id;
+    branch * const  next       = over_cells || over_ids ? next_to_evict(branches, what) : nullptr;
+    const branch *  first      = next ? next : next_to_copy(branches, memory.facts);
+    const bool      waits      = first && !first->copying.settled && (!next || next->n_freeable() > 0);
+    if (waits && begin_copy(branches, snapshots, *const_cast<branch *>(first)) && snapshots.is_copying()) {
+        return;
+    }
+    if (next) {
+        evict_one(what);
+    }
+}
+
+// In host memory a branch is copied now if its snapshot was not taken, or has left the store meanwhile.
 bool prefix_tree::evict_one(evict_for what, const branch * except) {
     branch * const next = next_to_evict(branches, what, except);
     if (!next) {
         return false;
     }
-    evict(next);
-    return true;
-}
-
-// In host memory a branch is copied now if its snapshot was not taken, or has left the store meanwhile.
-void prefix_tree::evict(branch * b) {
-    if (b->n_freeable() > 0 && !memory.facts.on_device) {
-        snapshots.keep(*b, false);
+    if (next->n_freeable() > 0 && !memory.facts.on_device) {
+        snapshots.keep(*next, false);
     }
-    remove(b);
+    remove(next);
+    return true;
 }

@@ -23,6 +23,7 @@ struct branch_match : token_match {
 struct trim_terms {
     bool    busy = false; // sequences run: idle branches may hold twice as many cells, and any number of ids
     int64_t t_max_us = 0; // for copies; at least one piece is copied
+    double  token_us = 0; // of computing one token of a prompt; 0: not known
 };
 
 class prefix_tree {
@@ -64,12 +65,9 @@ class prefix_tree {
     int32_t make_room(int32_t n);
     // Whether idle branches hold more cells or ids than they may, or wait for a copy.
     bool needs_trim() const;
-    bool is_copying() const { return snapshots.is_copying(); }
     // Copies idle branches in pieces, and evicts the next one that is copied if they hold too much. On a device they are
     // copied before they hold too much, so that a request that needs their cells need not wait.
     void trim_to_budget(const trim_terms & terms);
-    // Computing one token of a prompt takes so long.
-    void note_token_us(double t_us) { snapshots.note_token_us(t_us); }
 
     // `replaced` does not count as a pin.
     cell_counts counts(const branch * replaced = nullptr) const {
@@ -81,10 +79,7 @@ class prefix_tree {
     }
 
   private:
-    bool     evict_one(evict_for what, const branch * except = nullptr);
-    void     evict(branch * b);
-    bool     begin_copy(branch & first);
-    branch * next_to_copy() const;
+    bool evict_one(evict_for what, const branch * except = nullptr);
     // The ids of pins are not missed.
     bool lacks_ids() const { return (int32_t) free_ids.size() + counts().n_pins < n_spare_ids; }
 

@@ -4,7 +4,7 @@
 
 #include "cache/branch.h"
 #include "cache/cells.h"
-#include "cache/store.h"
+#include "store/store.h"
 
 #include <list>
 #include <memory>

@@ -180,7 +180,7 @@ void sequence_planner::plan_late_starts() {
         if (!s->cells) {
             return;
         }
-        s->cells->n_rivals = (int32_t) next->sequences.size();
+        s->cells->copying.n_rivals = (int32_t) next->sequences.size();
         next->n_live++;
         if (next->n_waiting() == 0) {
             drop_prompt(tree, *next);
@@ -307,7 +307,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
             !(s.cells = tree.open(r.command->adapters.key, r.prompt.cells, r.n_prompt()))) {
             continue;
         }
-        s.cells->n_rivals = (int32_t) r.sequences.size();
+        s.cells->copying.n_rivals = (int32_t) r.sequences.size();
         started.push_back({&r, &s, prompt.i_row, 1});
         r.n_live++;
     }

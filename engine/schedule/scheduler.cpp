@@ -41,20 +41,15 @@ void scheduler::run(command_reader & reader) {
         if (idle()) {
             kept.prefixes.end_searches();
         }
-        trim();
+        // copies of idle prefixes take at most a twentieth of the time between two steps
+        const bool busy = !idle() || patience_us() > 0;
+        kept.prefixes.tree.trim_to_budget(
+            {busy, idle() ? t_piece_us : noted.count.t_last_step / 20, plans.token_us()});
         if (is_quiet()) {
             return_freed_memory();
             noted.last.returned = ggml_time_us();
         }
     }
-}
-
-// Copies of idle prefixes take at most a twentieth of the time between two steps; while nothing runs they are in pieces, so
-// that a command does not wait.
-void scheduler::trim() {
-    const bool busy = !idle() || patience_us() > 0;
-    kept.prefixes.tree.note_token_us(plans.token_us());
-    kept.prefixes.tree.trim_to_budget({busy, idle() ? t_piece_us : noted.count.t_last_step / 20});
 }
 
 void scheduler::step() {
@@ -358,7 +353,7 @@ int64_t scheduler::patience_us() const {
     if (!idle()) {
         return waits_for_disk() ? t_disk_us : 0;
     }
-    if (kept.prefixes.tree.is_copying()) {
+    if (kept.prefixes.is_copying()) {
         return 0;
     }
     const bool needs_trim = kept.prefixes.tree.needs_trim();

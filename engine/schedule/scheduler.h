@@ -73,7 +73,6 @@ class scheduler {
     void    extend(const command & c);
     void    report_status(const std::string & id);
     void    report_waiting();
-    void    trim();
     void    step();
     bool    decode(const step_plan & plan);
     void    sample_and_update(const step_plan & plan);

@@ -143,7 +143,7 @@ static void run_budget(const budget_row & row) {
     for (const char * text : {"abcd", "efgh"}) {
         w.prefixes.tree.release(grow(w, text));
     }
-    w.prefixes.tree.trim_to_budget({row.busy, 0});
+    w.prefixes.tree.trim_to_budget({row.busy, 0, 0});
     expect_equal(row.expected, counts_of(w));
 }
 
@@ -156,7 +156,7 @@ static void run_ids() {
         w.prefixes.tree.release(grow(w, std::string(1, letter)));
     }
     expect(w.prefixes.tree.needs_trim(), "idle branches hold an id too many");
-    w.prefixes.tree.trim_to_budget({false, 0});
+    w.prefixes.tree.trim_to_budget({false, 0, 0});
     expect(!w.prefixes.tree.needs_trim(), "no id was freed");
     expect(!knows(w, "a") && knows(w, "b"), "another branch than the oldest was evicted");
 }
@@ -226,7 +226,7 @@ struct copied_world : world {
     int trim(bool busy = false) {
         int n = 0;
         while (prefixes.tree.needs_trim()) {
-            prefixes.tree.trim_to_budget({busy, 0});
+            prefixes.tree.trim_to_budget({busy, 0, token_us});
             expect(++n < 1000, "trimming does not end");
         }
         return n;
@@ -252,6 +252,7 @@ struct copied_world : world {
 
     branch *              prompt = nullptr;
     std::vector<branch *> texts;
+    double                token_us = 0;
 };
 
 struct copy_row {
@@ -281,9 +282,9 @@ static void run_copies(const copy_row & row) {
     p.ram_bytes = 1 << 20;
     copied_world w(p);
     for (branch * b : w.texts) {
-        b->n_rivals = row.n_rivals;
+        b->copying.n_rivals = row.n_rivals;
     }
-    w.prefixes.tree.note_token_us(row.token_us);
+    w.token_us = row.token_us;
     w.release_all();
     if (row.evicted_for_a_request) {
         w.prefixes.tree.make_room(p.n_cells);
@@ -301,14 +302,14 @@ static void run_copies_in_pieces() {
     p.ram_bytes = 1 << 20;
     copied_world w(p);
     w.release_all();
-    w.prefixes.tree.trim_to_budget({false, 0}); // begins
+    w.prefixes.tree.trim_to_budget({false, 0, 0}); // begins
     for (int i = 0; i < 160; i++) {
-        expect(w.prefixes.tree.is_copying(), "the copy ends early");
+        expect(w.prefixes.is_copying(), "the copy ends early");
         expect_equal("used 160, idle 160, shared 120", counts_of(w));
-        w.prefixes.tree.trim_to_budget({false, 0});
+        w.prefixes.tree.trim_to_budget({false, 0, 0});
     }
-    w.prefixes.tree.trim_to_budget({false, 0}); // nothing is left
-    expect(!w.prefixes.tree.is_copying(), "cells are copied twice");
+    w.prefixes.tree.trim_to_budget({false, 0, 0}); // nothing is left
+    expect(!w.prefixes.is_copying(), "cells are copied twice");
     w.trim();
     expect_equal("4", std::to_string(w.n_kept()));
 }
@@ -323,11 +324,11 @@ static void run_copy_is_dropped() {
     copied_world w(p);
     w.release_all();
     for (int i = 0; i < 20; i++) {
-        w.prefixes.tree.trim_to_budget({false, 0});
+        w.prefixes.tree.trim_to_budget({false, 0, 0});
     }
-    expect(w.prefixes.tree.is_copying(), "nothing is copied");
+    expect(w.prefixes.is_copying(), "nothing is copied");
     w.prefixes.tree.make_room(p.n_cells - 120); // for a request: one of the texts is evicted
-    expect(w.prefixes.tree.is_copying(), "the others are not copied any more");
+    expect(w.prefixes.is_copying(), "the others are not copied any more");
     w.trim();
     w.prefixes.tree.make_room(p.n_cells);
     expect_equal("3", std::to_string(w.n_kept()));

@@ -31,13 +31,17 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_te
 FIVE_LINES = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "docs/models.md").read_text(), re.M | re.S)[0]
 
 
-@each_row(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
-def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -> None:
+def check_example(server: Server, command: str, shown: str) -> None:
     words = shlex.split(command.replace("\\\n", " "))
     body = json.loads(words[words.index("-d") + 1]) if "-d" in words else None
     status, _, answer = server.call("POST", words[-1].removeprefix("http://localhost:9090"), body)
     assert status == 200
     assert not set(re.findall(r'"(\w+)":', shown)) - set(re.findall(r'"(\w+)":', answer.decode()))
+
+
+@each_row(("command", "shown"), EXAMPLES, ids=lambda text: str(text)[-40:])
+def test_an_example_answers_as_shown(server: Server, command: str, shown: str) -> None:
+    check_example(server, command, shown)
 
 
 def test_there_are_examples() -> None:
@@ -60,9 +64,9 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize(("command", "shown"), EXAMPLE.findall(TASKS), ids=lambda text: str(text)[-40:])
+@each_row(("command", "shown"), EXAMPLE.findall(TASKS), ids=lambda text: str(text)[-40:])
 def test_an_example_of_tasks_answers_as_shown(tasks: Server, command: str, shown: str) -> None:
-    test_an_example_answers_as_shown(tasks, command, shown)
+    check_example(tasks, command, shown)
 
 
 def test_the_numbers_of_the_example_of_tasks_are_true(

@@ -325,10 +325,22 @@ def test_cublas_of_a_python_package_is_used_if_the_toolkit_has_none(checkout: Ch
     assert f"-DCMAKE_CUDA_FLAGS= -isystem {package}/include" in out
     assert f"-DCUDA_cuda_driver_LIBRARY={checkout.base}/cache/stubs/libcuda.so" in out
 
+    complete(toolkit)
+    assert "-DCUDA_" not in checkout.build("--cuda", "--source", "--dry-run").out
+
+
+def complete(toolkit: Path) -> None:
     (toolkit / "lib64/stubs").mkdir(parents=True)
     (toolkit / "lib64/libcublas.so").touch()
     (toolkit / "lib64/stubs/libcuda.so").touch()
-    assert "-DCUDA_" not in checkout.build("--cuda", "--source", "--dry-run").out
+
+
+def test_an_engine_for_a_gpu_is_not_tested_where_there_is_none(checkout: Checkout) -> None:
+    checkout.stand_in(cuda_13(checkout.base / "toolkit"))
+    complete(checkout.base / "toolkit")
+    outcome = checkout.build("--cuda", FAULT=ILLEGAL)
+    assert (outcome.status, checkout.binary()) == (0, "first\n"), outcome.err
+    assert "llama-batched: no self-test, since there is no GPU here\n" in outcome.out
 
 
 @pytest.mark.parametrize(
@@ -713,7 +725,6 @@ def test_after_a_kill_while_a_feature_is_left_out_the_next_run_repairs_it(
     [
         ({"c++": "echo aarch64-linux-gnu\n"}, [], {}, "it is for another machine"),
         ({}, [], {"CMAKE_TOOLCHAIN_FILE": "arm.cmake"}, "it is for another machine"),
-        ({}, ["--cuda"], {}, "there is no GPU here"),
         ({}, ["--debug"], {}, "a build for finding faults may have some"),
         ({}, ["--sanitize"], {}, "a build for finding faults may have some"),
     ],

@@ -16,7 +16,8 @@ FOLDERS: dict[str, set[str]] = {
     "grammar": {"util"},
     "weights": {"util"},
     "model": {"util", "weights"},
-    "cache": {"model", "weights"},
+    "store": {"model", "weights"},
+    "cache": {"model", "store"},
     "rows": set(),
     "sampling": {"grammar", "rows", "text", "util"},
     "chat": {"grammar", "model", "text", "util"},
@@ -24,7 +25,7 @@ FOLDERS: dict[str, set[str]] = {
     "schedule": {"cache", "model", "protocol", "rows", "sampling", "text", "util"},
     "flags": set(),
     "options": {"flags", "model"},
-    "main": {"cache", "flags", "model", "options", "protocol", "schedule", "util", "weights"},
+    "main": {"flags", "model", "options", "protocol", "schedule", "store", "util", "weights"},
 }
 MOST_FLAT, MOST_IN_A_FOLDER = (
     6,

@@ -19,8 +19,9 @@ FREE_OF_IT = re.compile(r"\bLGPL|Lesser General|GPL[^,;]*exception", re.IGNORECA
 NOT_INSTALLED = {
     "torch",
     "matplotlib",
-    "tokenizers",
-}  # of the extras train and bench, which CI does not install
+    "tokenizers",  # of the extras train and bench, which CI does not install
+    "llama-srb-cuda13",  # ours
+}
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]

@@ -1,4 +1,4 @@
-#include "cache/folder_space.h"
+#include "store/folder_space.h"
 
 #include "weights/fingerprint.h"
 

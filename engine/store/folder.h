@@ -5,8 +5,8 @@
 // thread asks questions, continues, and takes the answers later.
 #pragma once
 
-#include "cache/folder_files.h"
-#include "cache/snapshot.h"
+#include "store/folder_files.h"
+#include "store/snapshot.h"
 #include "weights/fingerprint.h"
 
 #include <condition_variable>

@@ -5,9 +5,9 @@
 // the cells are for.
 #pragma once
 
-#include "cache/folder.h"
-#include "cache/snapshot.h"
 #include "model/vocabulary.h"
+#include "store/folder.h"
+#include "store/snapshot.h"
 
 #include "llama.h"
 

@@ -1,4 +1,4 @@
-#include "cache/store.h"
+#include "store/store.h"
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,4 +1,4 @@
-#include "cache/folder.h"
+#include "store/folder.h"
 
 #include "hash/xxhash/xxhash.h" // vendored by llama.cpp
 

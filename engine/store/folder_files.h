@@ -4,7 +4,7 @@
 // All of this runs on the thread of the folder (folder.h), and may take as long as the disk takes.
 #pragma once
 
-#include "cache/snapshot.h"
+#include "store/snapshot.h"
 #include "weights/fingerprint.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-#include "cache/folder_files.h"
+#include "store/folder_files.h"
 
-#include "cache/folder_space.h"
+#include "store/folder_space.h"
 
 #include "hash/xxhash/xxhash.h" // vendored by llama.cpp
 

@@ -1,4 +1,4 @@
-#include "cache/snapshot.h"
+#include "store/snapshot.h"
 
 #include "hash/xxhash/xxhash.h" // vendored by llama.cpp
 
