@@ -6,7 +6,7 @@
 import { apart } from "./best.js";
 import { ApiError, call, events } from "./api.js";
 import { commit } from "./history.js";
-import { answered } from "./models.js";
+import { answered, knownModels } from "./models.js";
 import { isCut, look, numbered, partsFor, room, told, toldOfCut } from "./reads.js";
 import { body, continuing, own, samplingOf } from "./request.js";
 import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
@@ -89,7 +89,7 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   const sampling = (i) => ({ ...samplingOf(i, count), ...also });
   const own = passage && { replaces: passage };
   const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
-  await start(point, nodes, { ...also, ...(passage && rewriteFields(story, point, passage, count)) });
+  await start(point, nodes, { ...also, ...(passage && (await rewriting(story, point, passage, count))) });
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
@@ -107,6 +107,12 @@ export async function rewrite(from, to) {
   store.keep(story, cuts.flatMap((id) => around(story, id)));
   changed("story");
   await ask({ replaces });
+}
+
+/** The fields of a request for rewrites, which depend on what the model can do. */
+async function rewriting(...passage) {
+  await knownModels();
+  return rewriteFields(...passage);
 }
 
 /** Names a story that has no name yet after its first words. */
@@ -369,7 +375,7 @@ export async function again(id) {
   const { replaces } = old;
   const node = candidate(story, old.parent, old.sampling, id, replaces && { replaces });
   setAside(story, [old]);
-  const fields = replaces && rewriteFields(story, old.parent, replaces);
+  const fields = replaces && (await rewriting(story, old.parent, replaces));
   await start(old.parent, [node], { ...own(old), ...fields });
   if (!node.text) setAside(story, [old], false);
 }

@@ -52,6 +52,9 @@ async function refresh() {
   } catch {} // what is known so far stays
 }
 
+/** Waits for the models, where a page has just been opened. */
+export const knownModels = async () => void (session.models.length || (await refreshModels()));
+
 /** Reads the tasks, which change only with a restart of the server. */
 export async function learnTasks() {
   session.tasks = (await call("GET", "v1/tasks")).data;

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.real.answer_cases import INFILL
 from tests.support.browser import visiting
@@ -151,7 +151,19 @@ def test_a_model_with_infill_tokens_gets_both_sides(browser: Browser, tmp_path: 
         serving("-m", str(tmp_path / "model.gguf"), "--", "-t", "1") as server,
         visiting(browser, server.url) as [page],
     ):
-        body = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+        held: list[Route] = []
+        answers = False
+        page.route("**/v1/models", lambda route: route.continue_() if answers else held.append(route))
+        page.reload()
+        compose(page, STORY)
+        select(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
+        page.keyboard.press("Control+Enter")
+        expect(page.locator(".card.running")).to_have_count(4)
+        with page.expect_request("**/v1/events") as sent:  # not before the models are known
+            answers = True
+            for route in held:
+                route.continue_()
+        body = sent.value.post_data_json
         assert (body["prompt"], body["suffix"]) == (BEFORE, BEHIND)
         expect(cards(page).nth(1)).to_be_visible()
         expect(page.locator(".card.running")).to_have_count(0)
