@@ -13,10 +13,12 @@ import aiohttp
 from tests.batch.files_api import Files
 from tests.support.batches import ids, line, read, write
 from tests.support.bench import TIMEOUT, Bench
+from tests.support.long import amount
 from tests.support.places import BINARY
 from tests.support.served import Served
 
-KILLS, LINES = 20, 400
+KILLS = amount(6, 20)
+LINES = 20 * KILLS
 
 
 def complete_lines(*files: Path) -> list[str]:
@@ -41,7 +43,7 @@ def run_until(bench: Bench, count: int, delay: float, *arguments: str) -> int:
         return batch.wait()
 
 
-def test_each_line_is_there_once_after_20_kills(tmp_path: Path) -> None:
+def test_each_line_is_there_once_after_many_kills(tmp_path: Path) -> None:
     bench, drawn = Bench(tmp_path), random.Random(41)
     out, errors = tmp_path / "out.jsonl", tmp_path / "out.jsonl.errors.jsonl"
     lines = [line(f"{i}", prompt=f"{i % 9}", max_tokens=2, n=0 if i % 10 == 0 else 1) for i in range(LINES)]

@@ -18,6 +18,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 
 from llama_srb.http.openapi import document
 from llama_srb.request.parse import Defaults
+from tests.support.long import amount
 from tests.support.rows import each_row
 from tests.support.serving import Server, serving
 
@@ -30,7 +31,7 @@ def no_500(ctx: Any, response: Any, case: Any) -> None:
 CHECKS = [no_500, status_code_conformance, content_type_conformance]
 ELSEWHERE = ["/v1/ws", "/models/sse"]  # a WebSocket, and a stream without an end
 FEW = settings(
-    max_examples=12, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+    max_examples=amount(4, 25), derandomize=True, deadline=None, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 DOCUMENT = json.loads(json.dumps(document(Defaults(n=2, max_n=4), "1")))
