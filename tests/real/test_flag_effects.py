@@ -167,8 +167,10 @@ def test_a_sequence_is_as_long_as_the_options_of_rope_scaling_say(
     flags: list[str], limit: int, tmp_path: Path
 ) -> None:
     with Paced(tmp_path / "log", "-np", "2", *flags) as engine:
-        answer = engine.generate(prompt="Once", n=1, max_tokens=-1, sampling={"ignore_eos": True})
+        prompt = " the" * (limit - 20)  # a token each
+        answer = engine.generate(prompt=prompt, n=1, max_tokens=-1, sampling={"ignore_eos": True})
         warnings = [line for line in engine.log.splitlines() if "rope scaling" in line]
+    assert 0 < answer.lengths[0] < 40
     assert answer.start["prompt_tokens"] + answer.lengths[0] == limit
     assert len(warnings) == (limit > 1024)
     assert all(f"may have {limit} tokens" in line for line in warnings)
