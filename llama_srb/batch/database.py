@@ -5,6 +5,9 @@ One thread owns the connection, so a slow disk delays no token.
     DIR/batches.db       the rows (SQLite, WAL)
     DIR/uploads/ID       the contents of files that clients have sent
     DIR/batches/ID/      the output of a batch
+
+A content is named by a row before it is written, and until it is removed. So what no row names is another
+program's, or of a database that is lost: it stays.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import sqlite3
@@ -20,7 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+log = logging.getLogger("llama_srb.batches")  # this name is documented
+
 FORMAT = 1
+MOST_SHOWN = 5  # unknown files that a warning names
 _SCHEMA = """
 CREATE TABLE files (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, owner TEXT, filename TEXT,
                     bytes INTEGER, purpose TEXT, created_at INTEGER, expires_at INTEGER, path TEXT);
@@ -30,6 +37,8 @@ CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, 
 CREATE INDEX batches_of_owner ON batches (owner, number);
 CREATE INDEX open_batches ON batches (input_file_id) WHERE is_open;
 """
+_LEFTOVERS = "CREATE TABLE IF NOT EXISTS leftovers (path TEXT PRIMARY KEY)"
+"""Contents that have no row yet, as an upload that has begun, or none any more: they are removed."""
 
 T = TypeVar("T")
 
@@ -77,6 +86,15 @@ class Database:
 
         return await self._do(write)
 
+    async def remove_leftover(self, name: str) -> None:
+        """Removes a content if no row has it. name: its path in the folder."""
+
+        def remove() -> None:
+            if self._db.execute("SELECT 1 FROM leftovers WHERE path = ?", (name,)).fetchone():
+                self._remove(name)
+
+        await self._do(remove)
+
     async def _do(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -93,6 +111,7 @@ class Database:
             raise StoreError(f"--files-dir {self.folder} cannot be used: {error.strerror}") from None
         file = self.folder / "batches.db"
         try:
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))  # it has what tokens grant
             self._db = self._opened.enter_context(contextlib.closing(sqlite3.connect(file)))
             self._db.execute("PRAGMA journal_mode = WAL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -100,19 +119,43 @@ class Database:
                 self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;")
             elif version != FORMAT:
                 raise StoreError(f"{file} has the format {version}; this version reads {FORMAT}")
+            self._db.execute(_LEFTOVERS)
             self._remove_leftovers()
             self._on_change(self._db)
+        except OSError as error:
+            raise StoreError(f"{file} cannot be used: {error.strerror}") from None
         except sqlite3.Error as error:
             raise StoreError(f"{file} cannot be used: {error}") from None
 
     def _remove_leftovers(self) -> None:
-        """Removes contents without a row: uploads that were cut, outputs of batches that are forgotten."""
-        known = {path for (path,) in self._db.execute("SELECT path FROM files")}
-        used = {path.split("/")[1] for path in known}
-        used |= {id for (id,) in self._db.execute("SELECT id FROM batches WHERE is_open")}
-        for path in (self.folder / "uploads").iterdir():
-            if path.name not in used:
-                path.unlink(missing_ok=True)
-        for folder in (self.folder / "batches").iterdir():
-            if folder.name not in used:
-                shutil.rmtree(folder, ignore_errors=True)
+        """Removes uploads that were cut, and outputs of batches that have none; lists what is unknown."""
+        for (path,) in self._db.execute("SELECT path FROM leftovers").fetchall():
+            self._remove(path)
+        used = {path.split("/")[1] for (path,) in self._db.execute("SELECT path FROM files")}
+        is_open = dict(self._db.execute("SELECT id, is_open FROM batches"))
+        unknown = []
+        for path in sorted([*(self.folder / "uploads").iterdir(), *(self.folder / "batches").iterdir()]):
+            if path.name in used or is_open.get(path.name):
+                continue
+            if path.name in is_open:
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                unknown.append(str(path.relative_to(self.folder)))
+        if unknown:
+            named = ", ".join(unknown[:MOST_SHOWN]) + (", …" if len(unknown) > MOST_SHOWN else "")
+            log.warning(
+                "--files-dir %s: %d files or folders are not in its database, and stay: %s",
+                *(self.folder, len(unknown), named),
+            )
+
+    def _remove(self, name: str) -> None:
+        """Removes a leftover, or says why it cannot; the folder of a batch goes with its last output."""
+        path = self.folder / name
+        try:
+            path.unlink(missing_ok=True)
+            if path.name.startswith("out") and not any(path.parent.glob("*.jsonl")):
+                shutil.rmtree(path.parent, ignore_errors=True)
+            with self._db as db:
+                db.execute("DELETE FROM leftovers WHERE path = ?", (name,))
+        except (OSError, sqlite3.Error) as error:
+            log.warning("%s cannot be removed now: %s; it is tried again at the next start", path, error)

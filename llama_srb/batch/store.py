@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-import shutil
 import sqlite3
 import sys
 import time
+from collections.abc import AsyncIterator
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
@@ -54,8 +54,20 @@ class Store:
         return str(path.relative_to(self._database.folder))
 
     def upload(self, id: str) -> Path:
-        """The path to which the content of a new file is written, before the file is added."""
+        """The path of the content of a file that a client has sent."""
         return self._database.folder / "uploads" / id
+
+    @contextlib.asynccontextmanager
+    async def uploading(self, id: str) -> AsyncIterator[Path]:
+        """The path to which the content of a new file is written; it is removed if the block fails."""
+        path = self.upload(id)
+        name = self.relative(path)
+        try:
+            await self._database.write(lambda db: _insert_leftover(db, name))
+            yield path
+        except BaseException:
+            await self._database.remove_leftover(name)
+            raise
 
     def output(self, batch: Batch) -> Path:
         """The path of a batch's output."""
@@ -95,11 +107,12 @@ class Store:
             if (user := db.execute(sql, (file.id,)).fetchone()) is not None:
                 return str(user[0])
             db.execute("DELETE FROM files WHERE id = ?", (file.id,))
+            _insert_leftover(db, file.path)
             return None
 
         user = await self._database.write(remove)
         if user is None:
-            await asyncio.to_thread(self._unlink, self.content(file))
+            await self._database.remove_leftover(file.path)
         return user
 
     async def expired(self, now: int) -> list[StoredFile]:
@@ -157,11 +170,6 @@ class Store:
             start = f"number {sign} {rows[0][0]}"
         return f"{start} ORDER BY number {order} LIMIT ?"
 
-    def _unlink(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
-        if path.name.startswith("out") and not any(path.parent.glob("*.jsonl")):
-            shutil.rmtree(path.parent, ignore_errors=True)
-
 
 def _count(room: Room, db: sqlite3.Connection) -> None:
     (files,) = db.execute("SELECT ifnull(sum(bytes), 0) FROM files").fetchone()
@@ -171,6 +179,11 @@ def _count(room: Room, db: sqlite3.Connection) -> None:
 def _insert(db: sqlite3.Connection, file: StoredFile) -> None:
     marks = ", ".join("?" * len(fields(StoredFile)))
     db.execute(f"INSERT INTO files ({_FILE}) VALUES ({marks})", tuple(asdict(file).values()))
+    db.execute("DELETE FROM leftovers WHERE path = ?", (file.path,))
+
+
+def _insert_leftover(db: sqlite3.Connection, name: str) -> None:
+    db.execute("INSERT OR IGNORE INTO leftovers VALUES (?)", (name,))
 
 
 def _batch(row: str) -> Batch:

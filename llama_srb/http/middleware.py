@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import re
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
@@ -48,6 +50,12 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "busy": 503,
     "timed_out": 503,
 }
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK = FULL | {errno.EACCES, errno.EPERM, errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE}
+DATABASE = {  # the same of SQLite
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
+}  # fmt: skip
 ERROR_FORMS = {
     "llamacpp": llamacpp.error_body,
     "koboldai": koboldai.error_body,
@@ -139,7 +147,16 @@ def fault_of(error: Exception) -> Fault | None:
             return Fault(409, str(error), code="memory_outdated")
         case MemoryUnusable():
             return Fault(503, str(error), code="memory_unusable")
+        case OSError() if error.errno in DISK:
+            return _disk_fault(error.strerror, is_full=error.errno in FULL)
+        case sqlite3.Error() if (code := getattr(error, "sqlite_errorcode", 0) & 0xFF) in DATABASE:
+            return _disk_fault(str(error), is_full=code == sqlite3.SQLITE_FULL)
     return None
+
+
+def _disk_fault(reason: str | None, *, is_full: bool) -> Fault:
+    code = "no_room" if is_full else "disk_unusable"
+    return Fault(503, f"the server cannot use one of its files: {reason}; tell its operator", code=code)
 
 
 def refused(error: Error) -> web.Response:
@@ -208,6 +225,8 @@ def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
     if (fault := fault_of(error)) is None:
         log.error("%s %s", request.method, request.path, exc_info=error)
         fault = INTERNAL
+    elif isinstance(error, OSError | sqlite3.Error):
+        log.error("%s %s: %s", request.method, request.path, error)
     if fault.status == 403:  # a browser hides the reason from the page's script, so the log has it
         log_summary.set(f": {fault.message}")
     return _failed(fault)

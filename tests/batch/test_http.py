@@ -22,11 +22,12 @@ import pytest
 from llama_srb.http.auth.jwt import LEEWAY
 from llama_srb.http.auth.lines import HEADER
 from llama_srb.http.batches import bodies, worker
+from llama_srb.http.batches.handlers import FORM
 from llama_srb.http.reload.faults import StartError
 from tests.batch.files_api import Files
 from tests.support.batches import COMPLETIONS, as_bytes, ids, line
 from tests.support.served import SECRET, Serving, bearer, key_file, servers
-from tests.support.waiting import until
+from tests.support.waiting import soon, until
 
 SLOW = ("--token-delay", "0.02")
 
@@ -332,6 +333,28 @@ async def test_the_folder_has_a_size(serving: Serving, tmp_path: Path) -> None:
     assert (await files.upload(b"x" * 100))[0] == 200
 
 
+async def test_an_upload_without_room_is_refused_before_it_is_written(
+    serving: Serving, tmp_path: Path
+) -> None:
+    """By its length, of which the form's other parts have a little; without one, by the bytes so far."""
+    served = await serving(files_dir=str(tmp_path / "files"), files_size=FORM)
+    host, port = served.url.removeprefix("http://").split(":")
+    boundary = b"--b\r\nContent-Disposition: form-data; name=file; filename=x\r\n\r\n"
+    for length, sent in (
+        (f"Content-Length: {2 * FORM + 1}", boundary),
+        ("Transfer-Encoding: chunked", b"%x\r\n%b\r\n" % (5 * FORM, boundary.ljust(5 * FORM))),
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            f"POST /v1/files HTTP/1.1\r\nHost: localhost\r\n{length}\r\n"
+            "Content-Type: multipart/form-data; boundary=b\r\n\r\n".encode()
+            + sent
+        )
+        assert b" 503 " in await soon(reader.readline())  # the rest of the body never comes
+        writer.close()
+        assert list((tmp_path / "files" / "uploads").iterdir()) == []
+
+
 async def test_a_batch_whose_answers_have_no_room_fails_and_keeps_those_it_has(
     serving: Serving, tmp_path: Path
 ) -> None:
@@ -394,7 +417,8 @@ async def test_a_batch_that_cannot_be_saved_is_saved_when_that_is_possible(
         await until(lambda: caplog.text.count(f"the batch {ended} cannot be saved: ") > 2)
         assert (await files.batch(ended))["status"] == "finalizing"
         assert (await served.post({"prompt": "x", "max_tokens": 1}))[0] == 200
-        assert (await files.ask("POST", f"/batches/{cancelled}/cancel"))[0] == 500
+        status, answer = await files.ask("POST", f"/batches/{cancelled}/cancel")
+        assert (status, answer["error"]["code"] in ("no_room", "disk_unusable")) == (503, True)
         await until(lambda: caplog.text.count(f"the batch {cancelled} cannot be saved: ") > 2)
     batch = await files.until(ended)
     assert (batch["status"], batch["request_counts"]["completed"]) == ("completed", 6)

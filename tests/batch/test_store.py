@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -36,6 +37,10 @@ async def stored(
 
 def batch_of(file: StoredFile, owner: str = "ann") -> Batch:
     return Batch(new_id("batch_"), owner, None, "/v1/completions", file.id, "24h", NOW, NOW + 86400, 3600)
+
+
+def found(folder: Path, pattern: str) -> list[Path]:
+    return sorted(folder.glob(pattern))
 
 
 async def listed(store: Store, owner: str = "ann") -> list[StoredFile]:
@@ -137,19 +142,64 @@ async def test_the_output_of_an_open_batch_is_counted_once(tmp_path: Path) -> No
         assert store.room.used == 60
 
 
-async def test_contents_without_rows_are_removed_at_the_next_start(tmp_path: Path) -> None:
+async def test_what_the_database_has_named_is_removed_at_the_next_start(tmp_path: Path) -> None:
     folder = tmp_path / "files"
     async with Store(folder) as store:
-        file = await stored(store)
-        batch = batch_of(file)
-        await store.save(batch)
-        store.output(batch).parent.mkdir()
-        store.upload("file-cut").write_text("half")
-        (folder / "batches" / "batch_gone").mkdir()
-        (folder / "batches" / "batch_gone" / "out.jsonl").write_text("x")
+        file, gone = await stored(store), await stored(store)
+        batch, ended = batch_of(file), replace(batch_of(file), status="cancelled")
+        for one in (batch, ended):
+            await store.save(one)
+            store.output(one).parent.mkdir()
+            store.output(one).write_text("x")
+        cut = store.uploading("file-cut")  # the process is killed in the block
+        (await cut.__aenter__()).write_text("half")
+        store.content(gone).unlink()
+        store.content(gone).mkdir()  # a disk that fails for a time
+        await store.remove_file(gone)
+        store.content(gone).rmdir()
+        store.content(gone).write_text("x")
     async with Store(folder):
         assert [one.name for one in (folder / "uploads").iterdir()] == [file.id]
         assert [one.name for one in (folder / "batches").iterdir()] == [batch.id]
+
+
+async def test_an_upload_that_fails_leaves_nothing(store: Store) -> None:
+    with contextlib.suppress(ValueError):
+        async with store.uploading("file-a") as path:
+            path.write_text("x")
+            raise ValueError
+    assert not path.exists()
+    async with store.uploading("file-b") as path:
+        path.write_text("x")
+        await store.add_file(StoredFile("file-b", "ann", "x", 1, "batch", NOW, NOW + 9, "uploads/file-b"))
+    assert path.exists()
+
+
+async def test_files_that_the_database_does_not_know_stay_and_are_listed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the database is lost, where an older one is put in its place, or where others keep files."""
+    async with Store(tmp_path) as store:
+        file, batch = await stored(store), batch_of(await stored(store))
+        await store.save(batch)
+        store.output(batch).parent.mkdir()
+        store.output(batch).write_text("x")
+    (tmp_path / "uploads" / "a letter").write_text("not ours")
+    before = found(tmp_path, "*/**/*")
+    for path in found(tmp_path, "batches.db*"):
+        path.unlink()
+    async with Store(tmp_path):
+        assert found(tmp_path, "*/**/*") == before
+    (line,) = caplog.messages
+    assert f"--files-dir {tmp_path}: 4 files or folders are not in its database, and stay: " in line
+    assert f"uploads/{file.id}" in line
+
+
+async def test_only_the_owner_of_the_process_reads_the_database(tmp_path: Path) -> None:
+    async with Store(tmp_path) as store:
+        await stored(store)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in found(tmp_path, "batches.db*")}
+    assert modes == dict.fromkeys(("batches.db", "batches.db-wal", "batches.db-shm"), 0o600)
 
 
 async def test_a_later_format_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from llama_srb.config import load
+from tests.support.disks import full, small_disk
 from tests.support.models import write_model
 from tests.support.places import ROOT
 from tests.support.terminal import PATIENCE, at_prompt, started
@@ -88,16 +88,8 @@ def test_a_wrong_path_of_a_model_is_one_line_that_names_it(tmp_path: Path) -> No
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of its own, on which there is no byte left."""
-    folder = tmp_path / "full"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
-    if mounted.returncode:
-        pytest.skip("only root may mount a small disk")
-    with contextlib.suppress(OSError), open(folder / "filler", "wb", buffering=0) as file:
-        while file.write(bytes(1024)):
-            pass
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "full", "64k") as folder, full(folder):
+        yield folder
 
 
 def test_without_disk_space_at_the_start_the_server_serves_and_says_where(full_disk: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from tests.real.test_fingerprint import hashing_blocked, kv_files
 from tests.real.test_prefix import n_computed, words
 from tests.real.test_store import PROMPT, Shelf, age, story, wait_for_files
+from tests.support.disks import small_disk
 from tests.support.lines import LIMIT
 from tests.support.paced import Paced
 
@@ -190,25 +190,22 @@ def test_a_deleted_file_loses_its_entry_and_is_written_again(shelf: Shelf) -> No
 
 
 @pytest.fixture
-def small_disk(shelf: Shelf) -> Iterator[Shelf]:
+def narrow(shelf: Shelf) -> Iterator[Shelf]:
     """A file system that holds three prompts."""
-    options = ("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(shelf.folder))
-    if subprocess.run(["mount", *options], check=False).returncode != 0:
-        pytest.skip("only root may mount a file system")
-    yield shelf
-    subprocess.run(["umount", shelf.folder], check=True)
+    with small_disk(shelf.folder, "3m"):
+        yield shelf
 
 
-def test_on_a_full_disk_the_least_recently_used_prefix_is_removed(small_disk: Shelf) -> None:
+def test_on_a_full_disk_the_least_recently_used_prefix_is_removed(narrow: Shelf) -> None:
     prompts = [words(seed, 200) for seed in range(1, 6)]
-    (small_disk.folder / "letter.txt").write_text("not ours")
+    (narrow.folder / "letter.txt").write_text("not ours")
     for prompt in prompts:
-        assert small_disk.ask(prompt=prompt)[1] == []
-        age(small_disk)
-    assert 2 <= len(kv_files(small_disk)) <= 3
-    assert n_computed(small_disk.ask(prompt=prompts[-1])[0]) == 1
-    assert small_disk.ask(prompt=prompts[0])[0].start["cached_tokens"] < 10
-    assert (small_disk.folder / "letter.txt").exists()
+        assert narrow.ask(prompt=prompt)[1] == []
+        age(narrow)
+    assert 2 <= len(kv_files(narrow)) <= 3
+    assert n_computed(narrow.ask(prompt=prompts[-1])[0]) == 1
+    assert narrow.ask(prompt=prompts[0])[0].start["cached_tokens"] < 10
+    assert (narrow.folder / "letter.txt").exists()
 
 
 def test_a_limit_of_files_sizes_is_a_line_in_the_log(shelf: Shelf) -> None:

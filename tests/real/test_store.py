@@ -15,6 +15,7 @@ import pytest
 
 from tests.real.test_laws import check_idle
 from tests.real.test_prefix import n_computed, words
+from tests.support.disks import small_disk
 from tests.support.lines import LIMIT, Answer
 from tests.support.models import write_model
 from tests.support.paced import Paced
@@ -420,12 +421,8 @@ def test_a_file_of_another_model_is_a_miss(shelf: Shelf, another_model: Path) ->
 @pytest.fixture
 def full_folder(shelf: Shelf) -> Iterator[Shelf]:
     """A folder on a file system of 64 KiB."""
-    shelf.folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", shelf.folder], check=False)
-    if mounted.returncode != 0:
-        pytest.skip("only root may mount a file system")
-    yield shelf
-    subprocess.run(["umount", shelf.folder], check=True)
+    with small_disk(shelf.folder, "64k"):
+        yield shelf
 
 
 def test_a_full_disk_is_a_line_in_the_log(full_folder: Shelf) -> None:

@@ -29,6 +29,7 @@ from llama_srb.http.uploads.receiving import Uploads
 from llama_srb.request.values import RequestError, wrong
 
 PIECE = 256 << 10  # bytes of a content that are read at once
+FORM = 64 << 10  # bytes of a form beside its file, which has the rest
 
 
 class BatchRoutes:
@@ -44,16 +45,17 @@ class BatchRoutes:
     async def create_file(self, http: web.Request) -> web.Response:
         """Stores a file."""
         caller, store, id = http[CALLER], self._batches.store, new_id("file-")
-        await self._batches.require_room(caller, 0)
-        path, size = store.upload(id), 0
+        least = max(0, (http.content_length or 0) - FORM)
+        await self._batches.require_room(caller, least)
+        size = 0
 
         async def receive(name: str, pieces: AsyncIterator[bytes]) -> None:
             nonlocal size
             with path.open("xb") as file:
                 size = await self._uploads.receive(pieces, file, self._batches.require_size)
 
-        try:
-            with self._uploads.slot(caller.client):
+        with self._uploads.slot(caller.client):
+            async with store.uploading(id) as path:
                 form = await read_form(http, receive, self._seconds)
                 keep = _checked(form)
                 await self._batches.require_room(caller, size)
@@ -61,9 +63,6 @@ class BatchRoutes:
                 relative = store.relative(path)
                 file = StoredFile(id, caller.owner, name, size, "batch", now, now + keep, relative)
                 await store.add_file(file)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
         log_summary.set(f" {id} bytes={size}")
         return json_response(_file(file))
 

@@ -8,7 +8,10 @@ from llama_srb.http.foreign import BATCH
 from llama_srb.http.route import FAILED, Answer, Route, json_of
 
 JSONL = "application/jsonl"
-NONE = {501: json_of("The server keeps no files: --files-dir.", Error)}
+NONE = {
+    501: json_of("The server keeps no files: --files-dir.", Error),
+    503: json_of("Its files cannot be read or written now, for the reason in the message.", Error),
+}
 LISTING = {400: json_of("A parameter is wrong; the message has value and bound.", Error), **FAILED, **NONE}
 NO_FILE = {404: json_of("The key has no file of this id.", Error), **FAILED, **NONE}
 NO_BATCH = {404: json_of("The key has no batch of this id.", Error), **FAILED, **NONE}

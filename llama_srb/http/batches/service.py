@@ -87,17 +87,18 @@ class BatchService:
         if (count := await self.store.count(caller.owner)) >= MOST_FILES:
             message = f"you have {count} files, which is the most; delete some, or wait until they expire"
             raise RequestError(message, status=403, code="too_many_files")
+
+    def require_size(self, size: int) -> None:
+        """RequestError if a file of this size would be too large, or if there is no room for it."""
+        if size > self._settings.max_file:
+            message = f"the file has {size} bytes or more; it may have {self._settings.max_file} (--max-file)"
+            raise RequestError(message, param="file", status=413, code="file_too_large")
         used, most = self.store.room.used, self._settings.files_size
         if used + size > most:
             message = (
                 f"all files here have {used} bytes, and may have {most} (--files-size); no room for {size}"
             )
             raise RequestError(message, status=503, code="no_room")
-
-    def require_size(self, size: int) -> None:
-        if size > self._settings.max_file:
-            message = f"the file has {size} bytes or more; it may have {self._settings.max_file} (--max-file)"
-            raise RequestError(message, param="file", status=413, code="file_too_large")
 
     async def file(self, id: str, caller: Caller) -> StoredFile:
         """A file of the caller; RequestError 404."""

@@ -7,7 +7,10 @@ from llama_srb.http.foreign import COMPLETE_OR_CHAT
 from llama_srb.http.route import FAILED, Answer, Route, json_of
 from llama_srb.http.stories.answers import Story, StoryEntry, StoryList
 
-NONE = {501: json_of("The server keeps no stories: --stories.", Error)}
+NONE = {
+    501: json_of("The server keeps no stories: --stories.", Error),
+    503: json_of("It cannot be read or written now, for the reason in the message.", Error),
+}
 WRONG_ID = {400: json_of("The id is wrong; the message has value and bound.", Error)}
 NO_STORY = {404: json_of("The key has no story of this id.", Error), **WRONG_ID, **FAILED, **NONE}
 CHANGED = {412: json_of("It was changed elsewhere; the message has its version.", Error)}
@@ -36,7 +39,6 @@ STORIES: tuple[Route, ...] = (
     Route("DELETE", ONE, COMPLETE_OR_CHAT, "delete_story",
         "Moves a story to the trash; with forever=true it is removed, and only its entry stays. With "
         "If-Match only if it has this version.",
-        {200: json_of("It is in the trash, or removed.", StoryEntry), **NO_STORY, **CHANGED,
-         503: json_of("There is no room to write it.", Error)}),
+        {200: json_of("It is in the trash, or removed.", StoryEntry), **NO_STORY, **CHANGED}),
 )
 # fmt: on
