@@ -17,11 +17,12 @@ import grpc
 import pytest
 
 from llama_srb.config import load
+from tests.support.disks import full, small_disk
 from tests.support.places import STORYTELLER
 from tests.support.processes import children
 from tests.support.rpc import Rpc, all_of, failure, port_in
 from tests.support.served import bearer, key_file, running
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 TASK = """
 [memories.tales]
@@ -196,3 +197,22 @@ async def _open_requests(client: Client, model: str) -> int:
     _, stats = await client.ask("/v1/stats", method="GET")
     count: int = json.loads(stats)["models"][model]["requests_open"]
     return count
+
+
+async def test_on_a_full_disk_a_prompt_is_not_stored_and_a_document_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk(tmp_path / "disk", "2m") as folder:
+        async with served(folder, TASK.format(more="")) as clients:
+            alice, ask = clients["alice"], {"prompt": TEXT}
+            assert (await alice.ask("/v1/tasks/story/completions", ask))[0] == 200
+            (id,) = await alice.stored()
+            with full(folder):
+                assert (await alice.ask("/v1/tasks/story/completions", {"prompt": TEXT * 9}))[0] == 200
+                await until(lambda: "memory tales: a prompt of key alice was not stored: " in caplog.text)
+                status, answer = await alice.ask(f"{DOCUMENTS}/{id}", method="DELETE")
+                assert (status, b"full" in answer) == (503, True), answer
+                assert await alice.stored() == [id]
+            assert (await alice.ask(f"{DOCUMENTS}/{id}", method="DELETE"))[0] == 200
+            assert await alice.stored() == []
+            assert "Traceback" not in caplog.text

@@ -10,6 +10,7 @@ order; two processes must not write to one collection.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -247,7 +248,7 @@ class QdrantStore:
             errors = extra("qdrant_client.http.exceptions")
             try:
                 return work()
-            except (errors.ApiException, ConnectionError) as error:
+            except (errors.ApiException, OSError, sqlite3.OperationalError) as error:
                 reason = str(error).partition("\n")[0][:200]
                 raise MemoryUnusable(f"memory {self._name}: Qdrant at {self._where}: {reason}") from None
 

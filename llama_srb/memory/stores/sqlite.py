@@ -276,14 +276,22 @@ class SqliteStore:
         return await self._write_thread(write)
 
     async def _write_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._writing, work)
+        return await _in(self._writing, self._name, work)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def read() -> T:
             with _transaction(self._reader, "BEGIN") as db:
                 return work(db)
 
-        return await asyncio.get_running_loop().run_in_executor(self._reading, read)
+        return await _in(self._reading, self._name, read)
+
+
+async def _in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> T:
+    """Does some work in a thread; MemoryUnusable if the memory's file fails, as on a full disk."""
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise MemoryUnusable(f"memory {name}: cannot use its file: {error}") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -298,7 +306,8 @@ def _transaction(db: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connect
     db.execute(begin)
     try:
         yield db
+        db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # SQLite rolls back by itself on a full disk
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")
