@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import resource
 import signal
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from llama_srb.http.reload.faults import StartError
 from llama_srb.http.stories import store as stored
 from llama_srb.http.stories.bodies import MAX_NAME
 from llama_srb.http.stories.store import About, Expected, StoryStore
+from llama_srb.request.values import RequestError
+from tests.support.rows import each_row
 from tests.support.served import Served, Serving, bearer, key_file
 
 NEW = {"If-None-Match": "*"}
@@ -218,9 +223,50 @@ async def test_a_file_that_is_no_story_is_left_out(
     (file.parent / "b2.story").mkdir()
     assert await names(served) == []
     assert "a1.story is no story of ours" in caplog.text
-    assert "b2.story cannot be read" in caplog.text
+    assert "b2.story is left out of a list: the story cannot be read: Is a directory" in caplog.text
+    assert (await put(served, "a1", "Once more", If_Match='"x"'))[0] == 412
+    assert file.read_bytes() == b"\x00" * 100, "a refused change changes nothing"
     assert (await put(served, "a1", "Once more"))[0] == 200
-    assert file.with_suffix(".damaged").read_bytes() == b"\x00" * 100
+    file.write_bytes(b"\x01")
+    assert (await put(served, "a1", "Once more"))[0] == 200
+    assert [one.read_bytes() for one in sorted(files(file.parent, "*.damaged*"))] == [b"\x00" * 100, b"\x01"]
+
+
+@contextlib.contextmanager
+def files_left(count: int) -> Iterator[None]:
+    """This process may open so many files more."""
+    old, free = resource.getrlimit(resource.RLIMIT_NOFILE), [os.dup(0) for _ in range(count + 1)]
+    for one in free:
+        os.close(one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[count], old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, old)
+
+
+NEXT = About("Fox", "story")
+OPENING: dict[str, tuple[int, Callable[[StoryStore, str], object]]] = {  # only the owner's lock can be opened
+    "list": (0, lambda store, version: store.heads("")),
+    "get": (0, lambda store, version: store.get("", "a1")),
+    "put": (1, lambda store, version: store.put("", "a1", NEXT, b"{ }", Expected(version))),
+    "put a new one": (1, lambda store, version: store.put("", "a1", NEXT, b"{ }", Expected(is_new=True))),
+    "trash": (1, lambda store, version: store.to_trash("", "a1", Expected())),
+    "remove": (1, lambda store, version: store.remove("", "a1", Expected())),
+}
+
+
+@each_row(("left", "asked"), list(OPENING.values()), ids=list(OPENING))
+def test_a_story_that_cannot_be_opened_now_stays_what_it_is(
+    tmp_path: Path, left: int, asked: Callable[[StoryStore, str], object]
+) -> None:
+    store = StoryStore(tmp_path, 1 << 20)
+    head = store.put("", "a1", NEXT, b"{}", Expected(is_new=True))
+    with files_left(left), pytest.raises(RequestError, match="Too many open files") as refused:
+        asked(store, head.version)
+    assert refused.value.status == 503
+    assert store.get("", "a1") == (head, b"{}")
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["a1.story", "lock"]
 
 
 WRITER = """

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -76,17 +77,22 @@ class StoryStore:
 
     def heads(self, owner: str) -> list[Head]:
         """The stories of an owner, the last changed first."""
-        found = [head for path in self._place(owner).glob("*.story") if (head := _head(path)) is not None]
+        found = []
+        for path in self._files(owner):
+            try:
+                if (head := _head(path)) is not None:
+                    found.append(head)
+            except RequestError as error:
+                log.warning("%s is left out of a list: %s", path, error.message)
         return sorted(found, key=lambda head: -head.changed)
 
     def get(self, owner: str, id: str) -> tuple[Head, bytes] | None:
-        """A story; None if there is none, or if it is removed."""
-        try:
-            with self._file(owner, id).open("rb") as file:
-                head = _read(file)
-                return None if head is None or head.state == "removed" else (head, file.read())
-        except FileNotFoundError:
-            return None
+        """A story; None if there is none, or if it is removed. RequestError 503 if it cannot be read."""
+        path = self._file(owner, id)
+        with _readable("the story"), contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            head = _read(file)
+            return None if head is None or head.state == "removed" else (head, file.read())
+        return None
 
     def put(self, owner: str, id: str, about: About, story: bytes, expected: Expected) -> Head:
         """Stores a story; one in the trash comes back. The same again is no change. RequestError."""
@@ -96,14 +102,14 @@ class StoryStore:
         with self._locked(owner):
             path = self._file(owner, id)
             old = _head(path)
-            if old is None and path.exists():
-                path.replace(path.with_suffix(".damaged"))  # nothing is lost
             if old is not None and (old.version, old.state) == (version, "kept"):
                 return old
             _require(old, expected)
             if old is None or old.state == "removed":
                 self._require_number(owner)
             self._require_room(owner, len(story) - (old.bytes if old else 0))
+            if old is None:
+                _set_aside(path)
             self._write(owner, head, story)
         return head
 
@@ -159,7 +165,7 @@ class StoryStore:
         """An owner may have a part of the room, so that nobody keeps all others from saving."""
         for whose, files, most in (
             ("all stories here have", self._folder.glob("*/*.story"), self._most),
-            ("your stories here have", self._place(owner).glob("*.story"), self._most // OWNERS_PART),
+            ("your stories here have", self._files(owner), self._most // OWNERS_PART),
         ):
             used = sum(map(_size, files))
             if more > 0 and used + more > most:
@@ -185,6 +191,12 @@ class StoryStore:
     def _place(self, owner: str) -> Path:
         """The folder of an owner, whose name may have any characters."""
         return self._folder / sha256(owner.encode()).hexdigest()[:32]
+
+    def _files(self, owner: str) -> list[Path]:
+        """The files of an owner's stories; RequestError 503 if they cannot be listed."""
+        with _readable("the folder of your stories"), contextlib.suppress(FileNotFoundError):
+            return [path for path in self._place(owner).iterdir() if path.suffix == ".story"]
+        return []
 
     def _file(self, owner: str, id: str) -> Path:
         return self._place(owner) / f"{id}.story"
@@ -213,20 +225,34 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _head(path: Path) -> Head | None:
+@contextlib.contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """RequestError 503 for an error of the system: permissions, too many open files, a disk that fails."""
     try:
-        with path.open("rb") as file:
-            return _read(file)
-    except FileNotFoundError:
-        return None
+        yield
     except OSError as error:
-        log.warning("%s cannot be read: %s; it is left out", path, error.strerror)
-        return None
+        message = f"{what} cannot be read: {error.strerror}"
+        raise RequestError(message, param="story", status=503, code="disk_unusable") from None
+
+
+def _head(path: Path) -> Head | None:
+    """What a file says of its story; None if there is none, or if it is damaged. RequestError 503."""
+    with _readable("the story"), contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return _read(file)
+    return None
+
+
+def _set_aside(path: Path) -> None:
+    """Gives a file that was read and is no story another name, which no file has: nothing is lost."""
+    names = (path.with_suffix(f".damaged{number or ''}") for number in count())
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(next(name for name in names if not name.exists()))
 
 
 def _read(file: BinaryIO) -> Head | None:
+    line = file.readline(MAX_HEAD)
     try:
-        return Head(**json.loads(file.readline(MAX_HEAD)))
+        return Head(**json.loads(line))
     except (ValueError, TypeError):
         log.warning("%s is no story of ours; it is left out", file.name)
         return None
