@@ -30,6 +30,7 @@ from llama_srb.http.observe.traces import TRACE, SocketTrace, Traces
 from llama_srb.http.route import API_PREFIX, pattern_of
 from llama_srb.http.routes import ROUTES
 from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
+from llama_srb.models.residency import ModelBusy
 from llama_srb.request.fields import Recalled
 from llama_srb.request.values import RequestError
 
@@ -143,6 +144,8 @@ def fault_of(error: Exception) -> Fault | None:
             return Fault(503, str(error), code="unavailable", retry_after=error.retry_after)
         case CommandRefused():
             return fault_in(error.error, "tokens")
+        case ModelBusy():
+            return Fault(409, str(error), param="model", code="model_busy")
         case MemoryOutdated():
             return Fault(409, str(error), code="memory_outdated")
         case MemoryUnusable():

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from tests.support.models import write_adapter
+from tests.support.processes import children
 from tests.support.rows import each_row
 from tests.support.served import Serving, bearer, frames, key_file
 from tests.support.several import Several, serve
-from tests.support.waiting import until
+from tests.support.waiting import soon, until
 
 SLASHED = "org/tiny:Q8_0"
 ALL, USER = bearer("all"), bearer("user")
@@ -120,6 +121,36 @@ async def test_a_model_with_requests_is_not_unloaded(several: Several) -> None:
             assert (status, "2 requests" in answer["error"]["message"]) == (409, True), (path, answer)
         assert several.ops("tale", "exit") == 0
         assert await state(several, "tale") == "loaded"
+
+
+async def test_a_request_that_comes_while_a_model_is_unloaded_keeps_it(several: Several) -> None:
+    """The unload waits for a question of the server's own, to an engine that stands still."""
+    assert (await several.status("POST", "/v1/models/tale/load", **ALL))[0] == 200
+    (engine,) = (one for one in children() if b"tale.journal" in _command_of(one))
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        assert await open_requests(several) == 0  # is answered without the engine's answer
+        unload = asyncio.create_task(several.status("POST", "/v1/models/tale/unload", **ALL))
+        assert await state(several, "tale") == "loaded"  # the unload has come before
+        request = asyncio.create_task(
+            several.status("POST", "/v1/events", {"model": "tale", **ENDLESS}, **ALL)
+        )
+        while await open_requests(several) == 0:
+            pass
+    finally:
+        os.kill(engine, signal.SIGCONT)
+    status, refused = await soon(unload)
+    assert (status, refused["error"].get("code")) == (409, "model_busy"), refused
+    assert several.ops("tale", "exit") == 0
+    request.cancel()
+
+
+async def open_requests(several: Several) -> int:
+    return int((await several.get("/v1/stats", **ALL))["models"]["tale"]["requests_open"])
+
+
+def _command_of(process: int) -> bytes:
+    return Path(f"/proc/{process}/cmdline").read_bytes()
 
 
 BY_NAME = [  # the paths that take a name, and their bodies

@@ -49,7 +49,7 @@ class Loads:
     async def unload_model(self, http: web.Request) -> web.Response:
         """Waits until a model is unloaded; answers with its entry of /v1/models."""
         facts = self._to_unload(http.match_info["name"], http[CALLER])
-        await self._unload(facts)
+        await self.residency.unload(facts.served)
         return json_response(self._info.entry(facts))
 
     # llama-server's router
@@ -69,7 +69,7 @@ class Loads:
         facts = self._to_unload(text_of(body, "model"), http[CALLER])
         if not self._is_loaded(facts):
             raise RequestError("model is not running", param="model")
-        self._require_idle(facts)
+        self.residency.require_idle(facts.served)
         begin(_outcome(self.residency.unload(facts.served)), f"unload of {facts.name}")
         return json_response(SUCCESS)
 
@@ -158,9 +158,9 @@ class Loads:
         found = [self._to_unload(name, caller)] if name else self.registry.allowed(caller)
         loaded = [facts for facts in found if self._is_loaded(facts)]
         for facts in loaded:
-            self._require_idle(facts)
+            self.residency.require_idle(facts.served)
         for facts in loaded:
-            await self._unload(facts)
+            await self.residency.unload(facts.served)
         return json_response(None)
 
     # All of them
@@ -194,17 +194,6 @@ class Loads:
             if found is None or found.model is facts:
                 raise
             await self._until_loaded(found.model)
-
-    async def _unload(self, facts: ModelFacts) -> None:
-        self._require_idle(facts)
-        await self.residency.unload(facts.served)
-
-    def _require_idle(self, facts: ModelFacts) -> None:
-        """RequestError if the model has requests, since these need it."""
-        try:
-            self.residency.require_idle(facts.served)
-        except ModelBusy as busy:
-            raise RequestError(str(busy), param="model", status=409, code="model_busy") from None
 
 
 async def _outcome(work: Awaitable[None]) -> str | None:
