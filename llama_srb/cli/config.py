@@ -19,6 +19,7 @@ from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
 from llama_srb.models.gguf_header import ModelFileError
 from llama_srb.models.memory import cells_of
+from llama_srb.models.served import readable
 from llama_srb.tasks import Task, pins
 
 from . import Refused, fetching, say
@@ -42,7 +43,7 @@ class _Checked:
 
 def _check(file: str) -> None:
     try:
-        settings = config.load({}, config=file, environ={})
+        settings = readable(config.load({}, config=file, environ={}))
         defaults.check(settings)
         found = tasks.read(settings)
         memories = tables.read(settings)

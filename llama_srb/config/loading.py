@@ -42,25 +42,30 @@ def load(
     if len(files) == 1 and written is None and "models_dir" not in top:
         top["model"] = Given(files[0], files[0])
     server = _with_flags(_validated(top), more_flags)
-    found = _tables(top, written, files, variables)
-    models = tuple(_model(name, table, top, server) for name, table in found.items())
+    folder = tables.of_folder(top["models_dir"]) if "models_dir" in top else {}
+    found = _tables(top, written, files, folder, variables)
+    models = tuple(
+        _model(name, table, top, server).model_copy(update={"in_folder": name in folder})
+        for name, table in found.items()
+    )
     tasks, memories = (file.tables.get(kind, ()) for kind in ("tasks", "memories"))
     names.check(models or (server,), top.get("default_model"), tasks)
     return server.model_copy(update={"models": models, "tasks": tasks, "memories": memories})
 
 
 def _tables(
-    top: Values, written: Tables | None, files: Sequence[str], variables: Mapping[str, str]
+    top: Values, written: Tables | None, files: Sequence[str], folder: Tables, variables: Mapping[str, str]
 ) -> Tables:
-    """The models by name, from all sources; empty if the server has one model without a name."""
+    """The models by name, from all sources; empty if the server has one model without a name.
+
+    folder: those of --models-dir.
+    """
     found = tables.of_files(files) if "model" not in top else {}
     if written is not None:
         found = written
         if files:
             raise SettingsError(f"{files[0]} and [models] of the --config file both name models; use one way")
-    if "models_dir" in top:
-        found = tables.beside(found, tables.of_folder(top["models_dir"]))
-    found = tables.changed_by(variables, found)
+    found = tables.changed_by(variables, tables.beside(found, folder))
     if not found and written is not None:
         raise SettingsError("[models] of the --config file is empty; write a table [models.NAME]")
     for name in tables.RENAMED.values():

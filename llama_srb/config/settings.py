@@ -15,12 +15,13 @@ from .words import SettingsError, Table, quoted
 class Settings(Rows):
     """The settings of a server or of one of its models: the table's rows, and what follows from them.
 
-    name: of a model that has a table, else empty. models: one for each table, in the file's order; the rows
-    of the server are in each of them, with the table's values in place. tasks, memories: the tables of the
-    file, which nobody has checked.
+    name: of a model that has a table, else empty. in_folder: of a model in --models-dir. models: one for
+    each table, in the file's order; the rows of the server are in each of them, with the table's values in
+    place. tasks, memories: the tables of the file, which nobody has checked.
     """
 
     name: str = ""
+    in_folder: bool = False
     models: tuple[Settings, ...] = ()
     tasks: tuple[Table, ...] = ()
     memories: tuple[Table, ...] = ()

@@ -5,6 +5,7 @@ Other tables of the file, as [tasks.X], are read here; their packages know their
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import TypeAlias
 
 from .rows import Rows
 from .words import PREFIX, Given, SettingsError, Table, Values, nearest, quoted, setting_name
+
+log = logging.getLogger(__name__)
 
 Tables: TypeAlias = dict[str, Values]
 """From models' names to the values of their settings, in the order of the file."""
@@ -169,7 +172,11 @@ def _add(found: Tables, name: str, path: object) -> None:
 
 def _folder(folder: Path) -> list[tuple[str, Path]]:
     """The model of a folder, with the folder's name."""
-    found = [path for _, path in _files(sorted(folder.iterdir()))]
+    try:
+        found = [path for _, path in _files(sorted(folder.iterdir()))]
+    except OSError as error:
+        log.warning("a model of --models-dir is left out: %s", f"{folder}: {error.strerror}")
+        return []
     first = [path for path in found if PART.search(path.stem)] or found
     return [(folder.name, first[0])] if first else []
 

@@ -41,7 +41,7 @@ from llama_srb.http.reload.faults import (
 from llama_srb.http.reservations import Admission
 from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.residency import Residency, limits_of
-from llama_srb.models.served import ServedModel, show_faults
+from llama_srb.models.served import ServedModel, readable, show_faults
 from llama_srb.models.served import served as of_settings
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def serve(
     it serves until it is cancelled.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
-    registry = _registered(settings)
+    registry = _registered(settings := readable(settings))
     residency, memories = registry.residency, memories_of(settings, registry)
     access, certificate = _guarded(settings)
     api = Api(settings, registry, access, memories)

@@ -54,6 +54,7 @@ TOKENS = "tokenizer.ggml.tokens"
 SPECIAL_TOKENS = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
 """Hugging Face's names -> the part of GGUF's keys."""
 MAX_DIMENSIONS = 4  # GGML_MAX_DIMS
+MAX_CONTEXT = (1 << 31) - 1  # tokens: positions are of 32 bits
 U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 
@@ -244,7 +245,9 @@ def _check_whole(header_end: int, tensors: list[_Tensor], metadata: dict[str, An
 def _info(path: Path, metadata: dict[str, Any], tensors: list[_Tensor], size: int, **more: Any) -> ModelInfo:
     architecture = str(metadata.get("general.architecture", "unknown"))
     file_type = metadata.get("general.file_type")
-    context = metadata.get(f"{architecture}.context_length")
+    context = metadata.get(key := f"{architecture}.context_length")
+    if isinstance(context, int) and not 0 <= context <= MAX_CONTEXT:
+        raise ValueError(f"{key} is {context}; it must be between 0 and {MAX_CONTEXT}")
     return ModelInfo(
         path=path,
         name=str(metadata.get("general.name") or path.stem),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,9 @@ from llama_srb.engine.pool import Pool, warm_up
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.models import gguf_header, memory
-from llama_srb.models.gguf_header import ModelInfo
+from llama_srb.models.gguf_header import ModelFileError, ModelInfo
+
+log = logging.getLogger("llama_srb.models")  # this name is documented
 
 
 @dataclass(eq=False, slots=True)
@@ -83,6 +86,27 @@ def served(settings: Settings) -> ServedModel:
     )
     pool = Pool(engine, mode=settings.engine_mode, max_engines=settings.max_engines)
     return ServedModel(settings, info, pool, memory.needed(settings, info))
+
+
+def readable(settings: Settings, known: Collection[str] = ()) -> Settings:
+    """The settings without models of --models-dir whose files cannot be served, each with a warning.
+
+    The model of default_model stays, those whose names are known, and the last ones: they have faults.
+    """
+    faults: dict[str, ModelFileError] = {}
+    for one in settings.models:
+        is_wanted = one.name in known or settings.default_model in (*one.model_names, *one.adapters)
+        if one.in_folder and not is_wanted:
+            try:
+                gguf_header.read_model(one.model)
+            except ModelFileError as error:
+                faults[one.name] = error
+    if len(faults) == len(settings.models):
+        return settings
+    for fault in faults.values():
+        log.warning("a model of --models-dir is left out: %s", fault)
+    left = (one for one in settings.models if one.name not in faults)
+    return settings.model_copy(update={"models": tuple(left)})
 
 
 def _warm_up(settings: Settings) -> tuple[tuple[str, Mapping[str, Any]], ...]:

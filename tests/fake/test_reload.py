@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from llama_srb.models.gguf_header import ModelFileError
 from tests.fake.reloaded import CHECKED, KEPT, Reloaded, Tables, running
+from tests.support.models import write_adapter
 from tests.support.processes import children
 from tests.support.served import frames
 from tests.support.several import MODEL, engine_of, tables
@@ -428,6 +430,38 @@ async def test_a_folder_of_models_is_read_again(start: Any, tmp_path: Path) -> N
     (folder / "one.gguf").unlink()
     assert await server.reload() == ["added two; removed one"]
     assert await server.serves("two")
+
+
+async def test_a_file_of_a_folder_that_is_no_model_is_left_out_until_it_is_one(
+    start: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "good.gguf").symlink_to(MODEL)
+    whole = MODEL.read_bytes()
+    (folder / "cut.gguf").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.gguf").touch()
+    write_adapter(folder / "pirate.gguf", "llama", 0)
+    more = {"models_dir": str(folder), "engine": str(engine_of(tmp_path, "all"))}
+    server = await start({"tale": TALE}, **more)
+    assert sorted(await server.names()) == ["good", "tale"]
+    left_out = [line for line in caplog.messages if line.startswith("a model of --models-dir is left out: ")]
+    assert [line.rpartition("/")[2].partition(".")[0] for line in left_out] == ["cut", "empty", "pirate"]
+    (folder / "cut.gguf").write_bytes(whole)
+    (folder / "good.gguf").unlink()
+    (folder / "good.gguf").touch()  # it is served, so its fault changes nothing
+    assert await server.reload() == ["added cut"]
+    assert any("the model good stays as it was: " in line for line in server.log.messages)
+    assert await server.serves("good")
+    assert await server.serves("cut")
+
+
+async def test_the_default_model_is_not_left_out(start: Any, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "empty.gguf").touch()
+    more = {"models_dir": str(tmp_path / "models"), "engine": str(engine_of(tmp_path, "all"))}
+    with pytest.raises(ModelFileError, match=r"empty.gguf: the file is empty"):
+        await start({"tale": TALE}, default_model="empty", **more)
 
 
 # More than one reload

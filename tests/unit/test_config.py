@@ -198,7 +198,7 @@ def test_settings_of_a_program_become_variables_and_are_read_again() -> None:
 
 
 def test_every_setting_has_an_option_and_a_help_text() -> None:
-    made = {"name", "models", "tasks", "memories"}  # of the tables of a file
+    made = {"name", "in_folder", "models", "tasks", "memories"}  # of the tables of a file, or of a folder
     assert {option.name for option in OPTIONS} | {"engine_args"} | made == set(Settings.model_fields)
     assert all(option.meaning for option in OPTIONS)
     assert all(option.flag not in config.NOT_SETTINGS for option in OPTIONS)

@@ -138,6 +138,12 @@ BROKEN: dict[str, bytes] = {
     "array of the unknown type 9": gguf([pair("k", 9, struct.pack("<IQ", 9, 1))], []),
     "5 dimensions": gguf([], [tensor("a", (1,) * 5, 0, 0)]),
     "general.alignment": gguf([pair("general.alignment", 8, text("x"))], []),
+    "llama.context_length is 2147483648; it must be between 0 and 2147483647": gguf(
+        [NAMES[0], pair("llama.context_length", 10, struct.pack("<Q", 1 << 31))], []
+    ),
+    "llama.context_length is -1; it must be": gguf(
+        [NAMES[0], pair("llama.context_length", 5, b"\xff" * 4)], []
+    ),
     "truncated": gguf([pair("k", 9, struct.pack("<IQ", 8, 2**62))], []),
     "truncated (": gguf([pair("k", 9, struct.pack("<IQ", 0, 2**63))], []),
     "is truncated": b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60),

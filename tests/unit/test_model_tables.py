@@ -294,6 +294,7 @@ def test_a_table_without_a_path_is_for_the_model_of_the_folder(tmp_path: Path) -
     environ = {"LLAMA_SRB_MODELS__A__CTX": "4"}
     settings = loaded(tmp_path, text, {"models_dir": "FOLDER/models"}, environ)
     assert [(model.name, model.ctx) for model in settings.models] == [("b", 5), ("c", None), ("a", 4)]
+    assert [model.in_folder for model in settings.models] == [True, False, True]
 
 
 def test_files_of_the_command_line_are_models_by_their_stems(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from llama_srb.http.reload.faults import StartError, check_defaults, check_engin
 from llama_srb.http.reload.files import Identity, identities_of
 from llama_srb.memory.records import MemorySettings
 from llama_srb.memory.tables import read as read_memories
-from llama_srb.models.served import ServedModel, share_engines
+from llama_srb.models.served import ServedModel, readable, share_engines
 from llama_srb.models.served import served as of_settings
 from llama_srb.tasks import Tasks
 
@@ -39,7 +39,7 @@ class Plan:
 
 def plan(old: Settings, reread: Callable[[], Settings]) -> Plan:
     """Reads the settings again and checks all that has changed; one of FAULTS if something is wrong."""
-    new = reread()
+    new = readable(reread(), known={one.name for one in old.models})
     if bool(new.models) is not bool(old.models):
         raise StartError(MODELS if new.models else NO_MODELS)
     live = LIVE if old.models else ()
