@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,19 @@ LONG = " ".join(f"Traveller number {i} came through gate {i} and told story {i}.
 
 async def found(memory: Memory, query: str, owner: str = "", k: int = 3) -> list[tuple[str, str]]:
     return [(one.document, one.owner) for one in await memory.search(query, k, owner=owner)]
+
+
+def modes(store: FileStore | QdrantSettings) -> list[int]:
+    """Of a database's files, or of the folder around them."""
+    paths = store.path.parent.glob("memory.db*") if isinstance(store, FileStore) else [Path(store.url)]
+    return [path.stat().st_mode & 0o777 for path in paths]
+
+
+async def test_only_the_owner_of_the_process_reads_a_new_store(
+    memory: Memory, store: FileStore | QdrantSettings
+) -> None:
+    await memory.put("cat", CAT)
+    assert modes(store) == ([0o600] * 3 if isinstance(store, FileStore) else [0o700])
 
 
 async def test_what_was_stored_is_found_with_its_place_in_the_text(memory: Memory) -> None:

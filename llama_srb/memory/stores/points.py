@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -31,6 +32,8 @@ class Points:
         where = {"path": settings.url} if self.is_local else {
             "url": settings.url, "api_key": settings.api_key, "timeout": TIMEOUT
         }  # fmt: skip
+        if self.is_local:  # its files have modes of the client's
+            Path(settings.url).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._client = qdrant.QdrantClient(**where)
 
     def close(self) -> None:
