@@ -49,6 +49,18 @@ def test_the_file_of_the_docs_is_right(bench: Bench) -> None:
     assert checked(bench, EXAMPLE_OF_THE_DOCS) == (0, [line], [])
 
 
+def test_a_file_of_a_folder_that_would_be_left_out_is_a_line_and_no_fault(bench: Bench) -> None:
+    (bench.folder / "models/cut.gguf").write_bytes(STORYTELLER.read_bytes()[:1000])
+    cut = "models/cut.gguf: the file is truncated (1,000 bytes); download it again"
+    code, lines, said = checked(bench, 'models_dir = "models"')
+    assert (code, len(lines), said) == (0, 1, [f"a model of --models-dir is left out: {cut}"])
+    assert checked(bench, 'models_dir = "models"\ndefault_model = "cut"') == (
+        2,
+        [],
+        [f"models.cut.path: {cut}"],
+    )
+
+
 BLOCK = """
 [models.storyteller]
 path = "models/storyteller.gguf"
