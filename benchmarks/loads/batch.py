@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from llama_srb.config import child_environment, load  # noqa: E402
+from llama_srb.config import load  # noqa: E402
 from llama_srb.engine.commands import encode_generate  # noqa: E402
 from llama_srb.request.parse import Defaults, request_from  # noqa: E402
 
@@ -92,13 +92,14 @@ async def by_batch(given: argparse.Namespace, asked: list[dict[str, Any]]) -> Ro
 
 async def by_engine(given: argparse.Namespace, asked: list[dict[str, Any]]) -> Row:
     """llama-batched with the same settings, and all commands at once."""
-    command = load(settings_of(given), environ={}).engine_command
+    settings = load(settings_of(given), environ={})
     requests = [request_from(body, Defaults(n=1)) for body in asked]
     commands = b"".join(encode_generate(str(i), request) for i, request in enumerate(requests))
     pipe = asyncio.subprocess.PIPE
     engine = await asyncio.create_subprocess_exec(
-        *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=child_environment()
-    )
+        *settings.engine_command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL,
+        env=settings.engine_environment,
+    )  # fmt: skip
     assert engine.stdin
     assert engine.stdout
     try:

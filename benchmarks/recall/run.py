@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from llama_srb import bundled
-from llama_srb.config import Settings, child_environment
+from llama_srb.config import Settings
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.memory.chunks import chunks_of, cleaned
@@ -101,7 +101,7 @@ def words(text: str) -> list[str]:
 async def running(path: Path) -> AsyncIterator[EmbeddingModel]:
     """The model of a file, by an engine of its own."""
     settings = Settings(model=path, engine=bundled.engine(), ctx=8192)
-    pool = Pool(EngineSettings(settings.engine_command, path.stem, child_environment()))
+    pool = Pool(EngineSettings(settings.engine_command, path.stem, settings.engine_environment))
     async with pool:
         await pool.wait_ready()
         yield Vectoriser.of(settings, gguf_header.read(path)).model(pool)

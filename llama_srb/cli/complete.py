@@ -17,7 +17,7 @@ import click
 
 from llama_srb import client
 from llama_srb.client import Answer, AsyncClient, ClientError, Event, RequestRefused
-from llama_srb.config import Settings, SettingsError, child_environment
+from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.events import DiversityStats, TokenList, Vote
 from llama_srb.engine.exchange import EngineError, Exchange
 from llama_srb.engine.pool import Mode, Pool
@@ -161,7 +161,7 @@ def _log_to_stderr(level: str) -> None:
 
 @asynccontextmanager
 async def _from_engine(settings: Settings, request: CompletionRequest) -> AsyncIterator[AsyncIterator[Event]]:
-    engine = EngineSettings(settings.engine_command, settings.model.name, child_environment())
+    engine = EngineSettings(settings.engine_command, settings.model.name, settings.engine_environment)
     mode: Mode = "resident" if _is_judged(request) else "per-request"  # the same engine answers the judge
     async with (
         Pool(engine, mode=mode, max_engines=1) as pool,

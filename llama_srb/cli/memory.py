@@ -17,7 +17,7 @@ from typing import TypeAlias
 import click
 
 from llama_srb import config
-from llama_srb.config import Settings, SettingsError, child_environment
+from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
@@ -162,7 +162,7 @@ async def _run(
 @contextlib.asynccontextmanager
 async def _pool(model: Settings, *, computes: bool) -> AsyncIterator[Pool]:
     """The pool of the model; without `computes` it is not started."""
-    pool = Pool(EngineSettings(model.engine_command, model.model.name, child_environment()))
+    pool = Pool(EngineSettings(model.engine_command, model.model.name, model.engine_environment))
     if not computes:
         yield pool
         return

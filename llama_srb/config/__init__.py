@@ -13,7 +13,6 @@ from .settings import Settings
 from .sources import (
     NOT_SETTINGS,
     arguments,
-    child_environment,
     environment,
     environment_with,
     split_arguments,
@@ -31,7 +30,6 @@ __all__ = [
     "SettingsError",
     "Table",
     "arguments",
-    "child_environment",
     "environment",
     "environment_with",
     "load",

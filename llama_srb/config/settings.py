@@ -9,6 +9,7 @@ from llama_srb import flags
 
 from . import command
 from .rows import Rows
+from .sources import engine_environment
 from .words import SettingsError, Table, quoted
 
 
@@ -105,3 +106,8 @@ class Settings(Rows):
     def engine_command(self) -> tuple[str, ...]:
         """The engine's argv."""
         return command.of(self)
+
+    @property
+    def engine_environment(self) -> dict[str, str]:
+        """The engine's variables."""
+        return engine_environment(self.engine_env)

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,27 @@ from .words import PREFIX, Given, SettingsError, Table, Values, refuse_unknown, 
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
 
 _SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KEY)S?(_.*)?$", re.IGNORECASE)
+_ENGINE_NAMES = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"})
+_ENGINE_PREFIXES = (  # of llama.cpp, of what drives GPUs, of threads and of the heap
+    "GGML_", "LLAMA_", "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCR_", "VK_", "OMP_", "GOMP_", "MALLOC_",
+)  # fmt: skip
 
 
-def child_environment() -> dict[str, str]:
-    """The environment of a child process: without this server's settings and variables with secret names.
+def engine_environment(more: Collection[str] = ()) -> dict[str, str]:
+    """The environment of an engine: variables that are listed here, and those that `more` names.
 
-    An engine that aborts ends at once, and its last line says why: ggml's backtrace by gdb would take
-    seconds, and push that line out of the log.
+    Of those with a listed beginning none has a secret's name: NVIDIA_API_KEY. An engine that aborts ends at
+    once, and its last line says why: ggml's backtrace by gdb would take seconds, and push that line out of
+    the log.
     """
-    ours = {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
-    return {"GGML_NO_BACKTRACE": "1"} | ours
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _ENGINE_NAMES
+        or name in more
+        or (name.startswith(_ENGINE_PREFIXES) and not _SECRET.match(name))
+    }
+    return {"GGML_NO_BACKTRACE": "1"} | known
 
 
 def environment_with(more: Mapping[str, str]) -> dict[str, str]:
@@ -40,10 +51,14 @@ def environment_with(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a server with only these settings; None is absent. SettingsError: unknown name."""
+    """The environment of a server with only these settings; None is absent. SettingsError: unknown name.
+
+    It has no variables with secret names, as HF_TOKEN.
+    """
     refuse_unknown(settings, Rows.model_fields, "")
     given = {name: value for name, value in settings.items() if value is not None}
-    return child_environment() | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
+    inherited = {name: value for name, value in os.environ.items() if not _SECRET.match(name)}
+    return inherited | {PREFIX + name.upper(): _as_text(name, one) for name, one in given.items()}
 
 
 def _as_text(name: str, value: object) -> str:

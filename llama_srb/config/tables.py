@@ -25,7 +25,7 @@ FIELDS = RENAMED | {
     for name in (
         "tags", "lora", "adapters", "adapters_dir", "n", "max_n", "ctx", "parallel", "cache_cells",
         "prefix_cache", "prefix_cache_size", "packed_weights", "engine_mode", "max_engines", "engine",
-        "load_timeout", "step_timeout", "engine_args", "sampling", "prompt", "prompt_file",
+        "engine_env", "load_timeout", "step_timeout", "engine_args", "sampling", "prompt", "prompt_file",
         "unload_after", "preload",
     )
 }  # fmt: skip

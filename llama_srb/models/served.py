@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llama_srb.config import Settings, child_environment
+from llama_srb.config import Settings
 from llama_srb.engine.pool import Pool, warm_up
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
@@ -56,6 +56,7 @@ def share_engines(one: Settings, other: Settings) -> bool:
 def _of_engines(settings: Settings) -> tuple[object, ...]:
     return (
         settings.engine_command,
+        settings.engine_env,
         settings.adapter_names,
         settings.load_timeout,
         settings.step_timeout,
@@ -78,7 +79,7 @@ def served(settings: Settings) -> ServedModel:
     engine = EngineSettings(
         settings.engine_command,
         info.name,
-        child_environment(),
+        settings.engine_environment,
         load_timeout=settings.load_timeout,
         step_timeout=settings.step_timeout,
         adapters=settings.adapter_names,

@@ -429,6 +429,7 @@ ENGINES: dict[str, bool] = {  # what a table has more: whether its engines stay
     "lora = ['x']": False,
     "adapters = { x = 'x' }": False,
     "engine = 'x'": False,
+    "engine_env = ['X']": False,
     "engine_args = ['-ngl', '9']": False,
     "engine_args = ['--chat-template', 'chatml']": False,
     "engine_mode = 'per-request'": False,

@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from llama_srb import bundled
 from llama_srb.cli import fetching
-from llama_srb.config import Settings, child_environment, folders
+from llama_srb.config import Settings, folders
 from llama_srb.http import server
 from llama_srb.http.auth.access import Access, AccessError, tls
 from llama_srb.http.listening import grpc_host, socket_fault
@@ -45,11 +45,16 @@ class Finding:
     advice: str = ""
 
 
-def _output_of(*command: str) -> str | None:
+def _output_of(settings: Settings, *command: str) -> str | None:
     """A program's output; None if there is no such program, or it fails or hangs."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=child_environment()
+            command,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+            env=settings.engine_environment,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -65,7 +70,7 @@ def _system(settings: Settings) -> Finding:
 
 def _compiler(settings: Settings) -> Finding:
     for name in ("c++", "g++", "clang++"):
-        if version := _output_of(name, "--version"):
+        if version := _output_of(settings, name, "--version"):
             return Finding("ok", version.splitlines()[0])
     if not bundled.is_checkout():
         return Finding("ok", "no C++ compiler, and a wheel's engine needs none")
@@ -78,7 +83,7 @@ def _engine(settings: Settings) -> Finding:
     path = settings.engine
     if not path.is_file() or not os.access(path, os.X_OK):
         return Finding("bad", f"no program at {path}", bundled.remedy())
-    version = _output_of(str(path), "--version")
+    version = _output_of(settings, str(path), "--version")
     if version is None:
         return Finding("bad", f"{path} does not run", bundled.remedy())
     found = (line for line in version.splitlines() if line.startswith("version"))
@@ -92,8 +97,8 @@ def _self_test(settings: Settings) -> Finding:
     advice = bundled.remedy()
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=child_environment(),
-            stdin=subprocess.DEVNULL,
+            command, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+            env=settings.engine_environment, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError as error:
         return Finding("bad", f"it cannot start: {error.strerror}", advice)
@@ -112,11 +117,11 @@ def _end_of(failed: subprocess.CompletedProcess[str]) -> str:
 
 
 def _gpu(settings: Settings) -> Finding:
-    cards = _output_of("nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader")
+    cards = _output_of(settings, "nvidia-smi", "--query-gpu=name,memory.free", "--format=csv,noheader")
     if not cards:
         return Finding("ok", "no NVIDIA GPU, or no driver for one; the engine computes on the CPU")
     card = cards.splitlines()[0]
-    if "CUDA" in (_output_of(str(settings.engine), "--list-devices") or ""):
+    if "CUDA" in (_output_of(settings, str(settings.engine), "--list-devices") or ""):
         return Finding("ok", f"{card} free, and the engine can use it")
     if not bundled.is_checkout():
         return Finding(
@@ -124,7 +129,7 @@ def _gpu(settings: Settings) -> Finding:
             f"{card} free, but a wheel's engine is for CPUs",
             "./build.sh --cuda in a checkout, and --engine",
         )
-    if _output_of("nvcc", "--version") is None and _output_of(f"{CUDA_FOLDER}/nvcc", "--version") is None:
+    if all(_output_of(settings, nvcc, "--version") is None for nvcc in ("nvcc", f"{CUDA_FOLDER}/nvcc")):
         return Finding(
             "warn", f"{card} free, but there is no nvcc", "install the CUDA toolkit, then ./build.sh --cuda"
         )
