@@ -310,6 +310,7 @@ async def test_with_a_key_the_host_name_does_not_matter(serving: Serving) -> Non
 UNSAFE = [
     ({"host": "0.0.0.0"}, "--insecure"),
     ({"host": "::"}, "--insecure"),
+    ({"host": "unix:/nowhere/srb.sock", "grpc": 5}, "--grpc 5 lets all users of this computer in"),
     ({"tls_cert": "x.pem"}, "go together"),
     ({"tls_cert": "x.pem", "tls_key": "y.pem"}, "cannot use x.pem and y.pem"),
     ({"api_key_file": "nowhere"}, "cannot read"),

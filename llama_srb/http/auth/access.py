@@ -88,13 +88,20 @@ class Access:
         return False
 
     def require_safe(self) -> None:
-        """AccessError if other computers can connect and no key is needed."""
-        host = self._settings.host
-        is_local = self._settings.socket is not None or _is_local(host)
-        if not (is_local or self.needs_key or self._settings.insecure):
+        """AccessError if no key is needed, and others can connect than the settings say.
+
+        That is other computers, or by gRPC other users of this one, which a Unix socket's mode keeps out.
+        """
+        settings, host = self._settings, self._settings.host
+        if self.needs_key or settings.insecure:
+            return
+        ways = "--api-key-file FILE (made by llama-srb keys add), --api-key KEY, or --insecure"
+        if settings.socket is None and not _is_local(host):
+            raise AccessError(f"--host {host} lets other computers in, and there are no keys: {ways}")
+        if settings.socket is not None and settings.grpc is not None:
             raise AccessError(
-                f"--host {host} lets other computers in, and there are no keys: --api-key-file FILE (made by "
-                "llama-srb keys add), --api-key KEY, or --insecure"
+                f"--grpc {settings.grpc} lets all users of this computer in, whom the mode of {host} keeps "
+                f"out, and there are no keys: {ways}"
             )
 
     # Web pages
