@@ -22,6 +22,9 @@ from llama_srb.request.values import MAX_LOGPROBS, whole
 
 TOP = 50  # the default number of likeliest tokens
 READ_HERE = frozenset({"stream", "model", "user", "use_samplers", "top_logits", "suffix"})
+ONE = {  # token of one text, and no second answer; an end token has no text
+    "n": 1, "max_tokens": 1, "min_tokens": 1, "stop": None, "best_of": None, "then": None,
+}  # fmt: skip
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -164,16 +167,9 @@ class Logits(Reply):
     def __init__(self, body: Mapping[str, Any], about: ServerInfo) -> None:
         top = whole("top_logits", body.get("top_logits") or TOP, 1, MAX_LOGPROBS)
         mode = "processed" if switch(body, "use_samplers", False) else "raw"
-        one = {
-            "n": 1,
-            "max_tokens": 1,
-            "min_tokens": 1,
-            "stop": None,
-            "best_of": None,
-        }  # an end token has no text
-        fields = {**body, **one, "logprobs": top, "logprobs_mode": mode}
-        defaults = about.defaults_of(1, 1, stream=False).of_the_dialect()
-        super().__init__(request_from(fields, defaults, known=READ_HERE), about, stream=False)
+        ours = {**ONE, "logprobs": top, "logprobs_mode": mode}
+        defaults = about.defaults_of(1, 1, stream=False)
+        super().__init__(request_from(body, defaults, known=READ_HERE, ours=ours), about, stream=False)
 
     def body(self) -> LogitsAnswer:
         probabilities: dict[str, float] = {}

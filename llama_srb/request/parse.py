@@ -133,20 +133,26 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def request_from(
-    body: Mapping[str, Any], defaults: Defaults = Defaults(), *, known: frozenset[str] = frozenset()
+    body: Mapping[str, Any],
+    defaults: Defaults = Defaults(),
+    *,
+    known: frozenset[str] = frozenset(),
+    ours: Mapping[str, Any] = {},
 ) -> CompletionRequest:
     """Makes a request from a client's fields, with any aliases. known: fields that the dialect reads itself.
 
-    RequestError names the field, its value and its bound. Unknown fields are listed in `warnings`; with
-    defaults.strict they are a RequestError.
+    ours: canonical fields that the dialect sets, whatever client and defaults say, also if they are locked;
+    None: it is absent. RequestError names the field, its value and its bound. Unknown fields are listed in
+    `warnings`; with defaults.strict they are a RequestError.
     """
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
-    own = _without_untold(own, defaults.untold, warnings)
     refuse_locked(own, defaults.locked)
-    given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own}
+    own = _without_untold(own, defaults.untold, warnings)
+    given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own, **ours}
+    given = {name: value for name, value in given.items() if name not in ours or value is not None}
     if not given.keys() & {"prompt", "continue", "messages"}:
         raise RequestError("prompt is missing", param="prompt")
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}

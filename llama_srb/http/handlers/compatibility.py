@@ -36,7 +36,7 @@ from llama_srb.http.middleware import json_response
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
 from llama_srb.request.fields import CompletionRequest
-from llama_srb.request.parse import parse_body
+from llama_srb.request.parse import parse_body, refuse_locked
 from llama_srb.request.truncate import chat_length, truncate_text
 
 OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic, openllm, sglang)  # the dialects of other servers
@@ -110,6 +110,7 @@ class Compatibility:
         result: Mapping[str, Any] = {}
         if endpoint.op:
             arguments = await parsed(http, endpoint.arguments, body)
+            refuse_locked(arguments, chosen.defaults.locked)
             with chosen.reserve() as reservation:
                 arguments = await chosen.facts.tools.for_arguments(arguments, reservation.command)
                 result = await reservation.command(endpoint.op, **arguments)
