@@ -661,6 +661,33 @@ async def test_the_batch_of_a_token_ends_with_it(serving: Serving, tmp_path: Pat
     ) == list(range(2000))
 
 
+async def test_the_batch_of_a_token_ends_when_the_key_that_has_signed_it_is_replaced(
+    serving: Serving, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    file = tmp_path / "jwks"
+
+    def carol(secret: str) -> str:
+        """Writes the one key of the file, which always has the same id; a token that it has signed."""
+        row = jwt.algorithms.HMACAlgorithm.to_jwk(secret, as_dict=True) | {"kid": "1"}
+        file.write_text(json.dumps({"keys": [row]}))
+        claims = {"sub": "carol", "scope": "batch complete", "exp": int(time.time() + 3600)}
+        return jwt.encode(claims, secret, "HS256", {"kid": "1"})
+
+    old = carol(SECRET)
+    served = await serving(*SLOW, jwt_keys=str(file), files_dir=str(tmp_path / "files"), parallel=1)
+    files = Files(served, old)
+    id = (await files.begin(lines(2000)))["id"]
+    await files.until_done(id, 1)
+    new = Files(served, carol(SECRET[::-1]))
+    os.kill(os.getpid(), signal.SIGHUP)
+    await until(lambda: f"batch {id} is failed" in caplog.text)
+    assert (await files.ask("GET", f"/batches/{id}"))[0] == 401
+    (error,) = (await new.batch(id))["errors"]["data"]
+    assert error["code"] == "invalid_api_key"
+    assert "the key that has signed the token of carol is gone" in error["message"]
+
+
 async def test_the_header_of_lines_means_nothing_on_other_connections(
     serving: Serving, tmp_path: Path
 ) -> None:

@@ -183,10 +183,10 @@ class Access:
 
     def _grant_of_owner(self, owner: Owner) -> Grant:
         if owner.token is not None:
-            if owner.token.is_over or self._jwt_verifier is None:
-                raise _unknown(
-                    f"the token of {owner.token.name} has expired, or no tokens are accepted any more"
-                )
+            if owner.token.is_over:
+                raise _unknown(f"the token of {owner.token.name} has expired")
+            if self._jwt_verifier is None or not self._jwt_verifier.has(owner.token):
+                raise _unknown(f"the key that has signed the token of {owner.token.name} is gone")
             return owner.token
         for key in self._keys:
             if key.client == owner.client and not key.is_over:

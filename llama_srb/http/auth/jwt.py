@@ -5,6 +5,7 @@ A key is used only with the algorithm of its type, never with the one that a JWT
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from pydantic import ValidationError
 
 from llama_srb.http.auth.api_keys import SCOPES, Grant, KeyFileError
@@ -30,6 +31,12 @@ class JwtError(Exception):
     """A JWT is not accepted; the message tells its sender why."""
 
 
+class Token(Grant):
+    """What a JWT grants. signer: the thumbprint of the key that verified it."""
+
+    signer: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Signer:
     """A key that verifies signatures, with its id."""
@@ -37,6 +44,18 @@ class Signer:
     algorithm: str
     key: Any
     id: str | None = None
+
+    @property
+    def thumbprint(self) -> str:
+        """The SHA-256 of algorithm and key, in hexadecimal: two keys with one id have two."""
+        key = self.key
+        if isinstance(key, str):
+            data = key.encode()
+        elif isinstance(key, bytes):
+            data = key
+        else:
+            data = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return hashlib.sha256(self.algorithm.encode() + data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +66,22 @@ class JwtVerifier:
     audience: str | None = None
     issuer: str | None = None
 
-    def grant(self, token: str) -> Grant:
+    def has(self, token: Token) -> bool:
+        """Whether the key that verified a JWT is still here."""
+        return any(signer.thumbprint == token.signer for signer in self.signers)
+
+    def grant(self, token: str) -> Token:
         """Verifies a JWT; its claims make a grant: sub, scope (a text or a list), exp, names, limits."""
-        claims = self._claims(token)
+        claims, signer = self._claims(token)
         scopes = claims.get("scope", claims.get("scopes", ()))
         scopes = scopes.split() if isinstance(scopes, str) else scopes
         try:
-            return Grant.model_validate(
-                {"name": claims.get("sub"), "scopes": [scope for scope in scopes if scope in SCOPES]}
+            return Token.model_validate(
+                {
+                    "signer": signer.thumbprint,
+                    "name": claims.get("sub"),
+                    "scopes": [scope for scope in scopes if scope in SCOPES],
+                }
                 | {"expires": _expiry(claims["exp"])}
                 | {name: claims[name] for name in LIMITS if name in claims}
             )
@@ -64,14 +91,15 @@ class JwtVerifier:
                 "(names)"
             ) from None
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
+    def _claims(self, token: str) -> tuple[Mapping[str, Any], Signer]:
         reason: Exception = jwt.InvalidKeyError("no key here has signed it")
         for signer in self._signers_of(token):
             try:
-                return jwt.decode(
+                claims = jwt.decode(
                     token, signer.key, algorithms=[signer.algorithm], audience=self.audience,
                     issuer=self.issuer, leeway=LEEWAY, options={"require": ["exp", "sub"]},
                 )  # fmt: skip
+                return claims, signer
             except jwt.InvalidTokenError as error:
                 reason = error
         raise JwtError(str(reason)) from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from llama_srb.http.auth.api_keys import Grant
+from llama_srb.http.auth.jwt import Token
 
 HEADER = "X-Batch"
 
@@ -24,7 +24,7 @@ class Owner:
     """
 
     client: str
-    token: Grant | None = None
+    token: Token | None = None
 
 
 @dataclass(frozen=True, slots=True)

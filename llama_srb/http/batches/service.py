@@ -12,8 +12,8 @@ from llama_srb.batch.records import Batch, StoredFile, new_id
 from llama_srb.batch.store import Store, UnknownId
 from llama_srb.config import Settings
 from llama_srb.http.auth.access import SCOPES, Access
-from llama_srb.http.auth.api_keys import Key
 from llama_srb.http.auth.caller import Caller
+from llama_srb.http.auth.jwt import Token
 from llama_srb.http.auth.lines import Lines, Owner
 from llama_srb.http.batches.bodies import AskedBatch, Page
 from llama_srb.http.batches.worker import Worker
@@ -136,11 +136,10 @@ class BatchService:
             message = f"{MOST_OPEN} batches of yours are not over, which is the most"
             raise RequestError(message, status=429, code="too_many_batches", retry_after=60)
         now, grant = int(time.time()), caller.grant
-        is_token = grant is not None and not isinstance(grant, Key)
         batch = Batch(
             id=new_id("batch_"),
             owner=caller.owner,
-            token=grant.model_dump(mode="json") if grant is not None and is_token else None,
+            token=grant.model_dump(mode="json") if isinstance(grant, Token) else None,
             endpoint=asked.endpoint,
             input_file_id=file.id,
             completion_window=asked.window,

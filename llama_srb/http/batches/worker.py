@@ -35,6 +35,7 @@ from llama_srb.batch.source import Bounds, Source
 from llama_srb.batch.store import Store
 from llama_srb.config import Settings
 from llama_srb.http.auth.api_keys import Grant
+from llama_srb.http.auth.jwt import Token
 from llama_srb.http.auth.lines import HEADER, Owner
 from llama_srb.request.values import RequestError
 
@@ -313,7 +314,7 @@ def _size_of(path: Path) -> int:
 
 
 def owner_of(batch: Batch) -> Owner:
-    return Owner(batch.owner, None if batch.token is None else Grant.model_validate(batch.token))
+    return Owner(batch.owner, None if batch.token is None else Token.model_validate(batch.token))
 
 
 def _failed(code: str, message: str) -> Ending:
