@@ -70,7 +70,7 @@ class Path:
     """One row.
 
     scopes: a key must have one of them. answers: by content type, a type or a stream. request: the properties
-    of the body; None: there is no body.
+    of the body; None: there is no body. works: as a Route has it.
     """
 
     dialect: str
@@ -81,6 +81,7 @@ class Path:
     summary: str
     answers: Mapping[str, Any]
     request: Schema | None = None
+    works: bool = False
 
     @property
     def name(self) -> str:
@@ -177,7 +178,7 @@ PATHS = (
     Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the default sampling settings.",
         {JSON: Props}),
     Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
-        {JSON: list[Slot]}),
+        {JSON: list[Slot]}, works=True),
     Path("llamacpp", "POST", "/models/load", ADMIN, "router_load",
         "Begins to load a model, and answers at once; 400 if it is loaded or loads already.",
         {JSON: llamacpp.Success}, NAMED),
@@ -185,7 +186,7 @@ PATHS = (
         "Begins to unload a model, and answers at once; 400 if it is not loaded.",
         {JSON: llamacpp.Success}, NAMED),
     Path("llamacpp", "GET", "/models/sse", EVERY_KEY, "models_sse",
-        "Events about loads and unloads of models.", {SSE: llamacpp.MODEL_EVENTS}),
+        "Events about loads and unloads of models.", {SSE: llamacpp.MODEL_EVENTS}, works=True),
     Path("llamacpp", "POST", "/embedding", EMBED, "vectors", "Vectors of texts.", NATIVE_VECTORS, CONTENT),
     Path("llamacpp", "POST", "/embeddings", EMBED, "vectors", "The same as /embedding.",
         NATIVE_VECTORS, CONTENT),
@@ -352,7 +353,7 @@ PATHS = (
     Path("sglang", "GET", "/model_info", EVERY_KEY, "ask", "SGLang: the model.", {JSON: sglang.SglangModel}),
     Path("sglang", "GET", "/v1/loads", METRICS, "engine_loads",
         "SGLang: how loaded the engine of each model is, which gateways balance by.",
-        {JSON: sglang.EngineLoads}),
+        {JSON: sglang.EngineLoads}, works=True),
 )
 # fmt: on
 

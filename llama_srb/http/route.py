@@ -101,7 +101,8 @@ class Route:
 
     scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
     handlers/. request: the schema of the body, if there is one. files: the content types of a body that is a
-    file, which the handler itself reads.
+    file, which the handler itself reads. works: a GET that generates, asks an engine, stays open, or reads
+    what clients have stored; an image in a foreign page may not cause it (auth/access.py).
     """
 
     method: str
@@ -113,6 +114,7 @@ class Route:
     request: str = ""
     dialect: str = "openai"  # the form of its errors
     files: tuple[str, ...] = ()
+    works: bool = False
 
     @property
     def names_model(self) -> bool:

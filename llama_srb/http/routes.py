@@ -130,7 +130,7 @@ OURS: tuple[Route, ...] = (
             101: Answer("The connection is a WebSocket now.", {}),
             400: json_of("The request is not a WebSocket handshake.", Error),
             **FAILED,
-        }),
+        }, works=True),
     Route("GET", "/v1/tasks", EVERY_KEY, "list_tasks",
         "The tasks that the configuration has: each is a name for texts around a prompt and for fields.",
         {200: json_of("A list.", TaskList), **FAILED}),
@@ -156,7 +156,7 @@ OURS: tuple[Route, ...] = (
             200: Answer("The continuations.", {SSE: events.EVENTS}),
             204: Answer("The stream was read already: a browser that connects again stops.", {}),
             **TASK_ERRORS,
-        }),
+        }, works=True),
     Route("GET", "/v1/tasks/{name}/ws", CHAT, "task_socket",
         "A WebSocket: a chat with a task, whose turns the server holds, n candidates a turn.",
         {
@@ -164,7 +164,7 @@ OURS: tuple[Route, ...] = (
             400: json_of("The request is not a WebSocket handshake.", Error),
             404: TASK_ERRORS[404],
             **FAILED,
-        }),
+        }, works=True),
     Route("POST", "/v1/prompt", COMPLETE_OR_CHAT, "exact_prompt",
         "The exact prompt of a completion or a chat, also of a task, in parts with their tokens; nothing is "
         "generated.",
@@ -238,10 +238,10 @@ OURS: tuple[Route, ...] = (
         {200: json_of("The document.", Document), **FAILED}),
     Route("GET", "/metrics", METRICS, "metrics",
         "The server's counts and times, in Prometheus' text format.",
-        {200: Answer("The metrics.", {PLAIN: str}), **FAILED}),
+        {200: Answer("The metrics.", {PLAIN: str}), **FAILED}, works=True),
     Route("GET", "/v1/stats", METRICS, "stats",
         "The server's counts, and the engine's status, as JSON.",
-        {200: json_of("The counts.", Stats | StatsByModel), **FAILED}),
+        {200: json_of("The counts.", Stats | StatsByModel), **FAILED}, works=True),
     Route("POST", "/drain", ADMIN, "drain",
         "Begins a drain: /health and /health/ready turn 503, new requests get 503 with Retry-After, what has "
         "begun and open WebSockets go on.",
@@ -295,7 +295,8 @@ def _of_others(path: foreign.Path) -> Route:
     answers = {status: json_of(meaning, error) for status, meaning in meanings.items()}
     answers[200] = Answer(path.summary, path.answers)
     body = path.name + "Body" if path.request is not None else ""
-    return Route(path.method, path.path, path.scopes, path.handler, path.summary, answers, body, path.dialect)
+    own = (path.method, path.path, path.scopes, path.handler, path.summary)
+    return Route(*own, answers, body, path.dialect, works=path.works)
 
 
 NO_SUCH_MODEL = {404: json_of("There is no such model.", Error)}

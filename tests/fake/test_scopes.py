@@ -21,6 +21,7 @@ import pytest
 from llama_srb.http.auth import api_keys
 from llama_srb.http.routes import ROUTES, Route
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
+from tests.support.several import Several, engine_of
 
 NO_KEY, EVERY_KEY = "", "complete chat embed memory batch metrics admin"
 TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is needed
@@ -292,6 +293,40 @@ async def test_another_method_or_path_does_nothing(serving: Serving) -> None:
     ):
         async with served.http.request(method, served.url + path, data="{}") as response:
             assert response.status == status
+
+
+# Web pages
+
+PAGES: list[
+    tuple[Mapping[str, str], bool]
+] = [  # headers of a browser, and whether they are a foreign image's
+    ({"Sec-Fetch-Site": "cross-site"}, True),
+    ({"Sec-Fetch-Site": "same-site"}, True),
+    ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:8000"}, False),
+    ({"Sec-Fetch-Site": "cross-site", "Origin": "https://good.example"}, False),
+    ({"Sec-Fetch-Site": "same-origin"}, False),
+    ({"Sec-Fetch-Site": "none"}, False),
+    ({}, False),
+]
+
+
+async def test_an_image_in_a_foreign_page_makes_no_route_work(serving: Serving, tmp_path: Path) -> None:
+    file = tmp_path / "srb.toml"
+    file.write_text(f'engine = "{engine_of(tmp_path, "tale")}"\n[tasks.m]\n')  # as PARAMETERS names it
+    served = await serving(config=str(file), cors="localhost https://good.example", stories=str(tmp_path))
+    several, wrong = Several(served, tmp_path), []
+    routes = [route for route in ROUTES if route.method == "GET"]
+    for route in routes:
+        for headers, is_image in PAGES:
+            before = len(several.noted("tale"))
+            status, body = await ask(served, route, headers)
+            refused = status == 403 and b"pages of other origins may not call this server" in body
+            if refused != (is_image and route.works):
+                wrong.append((route.path, headers, status, body[:200]))
+            if is_image and (noted := several.noted("tale")[before:]):
+                wrong.append((route.path, headers, noted))
+    assert wrong == []
+    assert {"/v1/tasks/{name}/live", "/slots", "/models/sse"} <= {one.path for one in routes if one.works}
 
 
 # A second key

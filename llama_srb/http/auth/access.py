@@ -2,6 +2,7 @@
 
 403  a Host that is no name of this server (DNS rebinding); not checked if keys are needed
 403  an Origin that --cors does not allow
+403  a page's request without Origin (an image, a script) for a GET that works
 401  no key, an unknown or an expired one, unless the route needs none
 403  a key without the route's scope
 
@@ -42,6 +43,8 @@ QUERY_PATHS = frozenset({  # a browser's WebSocket and EventSource cannot send h
 })  # fmt: skip
 ORIGIN = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(\[[0-9a-z:.%]+\]|[\w.-]+)(?::\d*)?", re.IGNORECASE | re.ASCII)
 SCOPES: Mapping[tuple[str, str], Scopes] = {(route.method, route.path): route.scopes for route in ROUTES}
+WORKING = {(route.method, route.path) for route in ROUTES if route.works}
+OTHER_SITES = ("cross-site", "same-site")  # of Sec-Fetch-Site
 ADMIN: Scopes = ("admin",)  # of routes that are in no table
 PROGRAMS = ("app", "tauri", "vscode-file", "vscode-webview")
 """Schemes in the origins of desktop programs that are made of web pages, such as Obsidian."""
@@ -125,6 +128,18 @@ class Access:
         message = f"pages of {origin} may not call this server; --cors {origin} would let them"
         raise RequestError(message, status=403, code="origin_not_allowed")
 
+    def _require_no_image(self, request: web.Request) -> None:
+        """Refuses what other pages ask for without a script, and so without an Origin, if it costs work.
+
+        Browsers send Sec-Fetch-Site to https and to this computer.
+        """
+        is_foreign = request.headers.get("Sec-Fetch-Site") in OTHER_SITES and "Origin" not in request.headers
+        if is_foreign and _row_of(request) in WORKING and self.allowed_origin(None) is None:
+            message = (
+                "pages of other origins may not call this server; --cors ORIGIN would let those of one fetch"
+            )
+            raise RequestError(message, status=403, code="origin_not_allowed")
+
     def _require_name(self, host: str | None) -> None:
         if host is None or self.needs_key or "*" in self._names:
             return
@@ -203,6 +218,7 @@ class Access:
             host = request.headers.get("Host")
             self._require_name(host)
             self._require_origin(request.headers.get("Origin"), host)
+            self._require_no_image(request)
             scopes, path = _route_of(request)
             owner = self.lines.owner_of(request) if self.lines is not None else None
             query_key = request.query.get(QUERY_KEY) if path in QUERY_PATHS else None
@@ -237,11 +253,14 @@ def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
 
 def _route_of(request: web.Request) -> tuple[Scopes, str]:
     """The scopes that the route needs, and its path. Answers 404 and 405 need none: they reveal nothing."""
-    pattern = pattern_of(request)
-    if pattern is None:
-        return (), request.path
-    method = "GET" if request.method == "HEAD" else request.method
-    return SCOPES.get((method, pattern), ADMIN), pattern
+    row = _row_of(request)
+    return ((), request.path) if row is None else (SCOPES.get(row, ADMIN), row[1])
+
+
+def _row_of(request: web.Request) -> tuple[str, str] | None:
+    """Method and path of the request's row in the table; None: there is none."""
+    pattern, method = pattern_of(request), "GET" if request.method == "HEAD" else request.method
+    return None if pattern is None else (method, pattern)
 
 
 def _unknown(message: str) -> RequestError:

@@ -53,11 +53,11 @@ MEMORIES: tuple[Route, ...] = (
         }, files=tuple(KINDS)),
     Route("GET", DOCUMENTS, MEMORY, "list_documents",
         "The documents that the key finds, by id, without texts. An admin sees those of all keys.",
-        {200: json_of("A page of the list.", DocumentList), **READING}),
+        {200: json_of("A page of the list.", DocumentList), **READING}, works=True),
     Route("GET", DOCUMENTS + "/{document}", MEMORY, "get_document",
         "A document with its text: the key's own, the operator's, or another one of a shared memory. "
         "An admin reads anybody's; ?owner= says whose, if several keys have one of this id.",
-        {200: json_of("The document.", DocumentWithText), **READING}),
+        {200: json_of("The document.", DocumentWithText), **READING}, works=True),
     Route("DELETE", DOCUMENTS + "/{document}", MEMORY, "delete_document",
         "Deletes a document of the key. An admin deletes anybody's; ?owner= says whose, if several keys have "
         "one of this id.",

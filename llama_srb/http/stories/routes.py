@@ -20,10 +20,10 @@ ONE = "/v1/stories/{story}"
 STORIES: tuple[Route, ...] = (
     Route("GET", "/v1/stories", COMPLETE_OR_CHAT, "list_stories",
         "The stories of the key, also those in the trash, and the entries of removed ones.",
-        {200: json_of("A list.", StoryList), **FAILED, **NONE}),
+        {200: json_of("A list.", StoryList), **FAILED, **NONE}, works=True),
     Route("GET", ONE, COMPLETE_OR_CHAT, "get_story",
         "A story of the key, as it was sent. Its ETag is its version.",
-        {200: json_of("The story.", Story), 304: Answer("It has not changed.", {}), **NO_STORY}),
+        {200: json_of("The story.", Story), 304: Answer("It has not changed.", {}), **NO_STORY}, works=True),
     Route("PUT", ONE, COMPLETE_OR_CHAT, "put_story",
         "Stores a story of the studio: with If-Match in place of the version that the client has, with "
         "If-None-Match: * as a new one. One that is in the trash comes back.",
