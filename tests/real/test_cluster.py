@@ -68,6 +68,28 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+UNGUARDED = ("/health", "/v1/models")  # descriptions, which smg shows to everybody
+
+
+def test_without_keys_a_cluster_makes_one_that_pages_do_not_have(three: Cluster) -> None:
+    """smg looks at no Host and no Origin, so a page could add a worker of its own, which reads prompts."""
+    page = {"Host": "evil.example", "Origin": "http://evil.example"}
+    worker = three.workers["w1"]
+    for method, url in (
+        ("POST", f"{three.url}/workers"), ("GET", f"{three.url}/workers"),
+        ("DELETE", f"{three.url}/workers/1"), ("POST", f"{three.url}/flush_cache"),
+        ("POST", f"{three.url}/v1/completions"), ("POST", f"{three.url}/v1/tokenizers"),
+        ("POST", f"{three.url}/wasm"), ("GET", f"{three.url}/get_loads"),
+        ("POST", f"{worker}/v1/completions"),
+    ):  # fmt: skip
+        own = {"url": "http://evil.example", "model": "storyteller", **FEW}
+        assert httpx.request(method, url, json=own).status_code == 401, url
+        assert httpx.request(method, url, json=own, headers=page).status_code in (401, 403), url
+    assert {httpx.get(three.url + path).status_code for path in UNGUARDED} == {200}
+    assert three.key.startswith("srb-")
+    assert three.ask(**FEW).status_code == 200
+
+
 @pytest.fixture
 def front(three: Cluster, tmp_path: Path) -> Iterator[str]:
     """nginx in front of smg and the workers."""
@@ -94,32 +116,19 @@ def test_a_storys_prompts_go_to_the_worker_that_has_their_beginning(three: Clust
 
 def test_prometheus_watches_it_by_composes_configuration(three: Cluster, tmp_path: Path) -> None:
     """The topology of packaging/compose as processes; Grafana is left out."""
-    with prometheus(tmp_path, composed(three)) as url:
+    (tmp_path / "key").write_text(three.key)
+    assert httpx.get(f"{three.workers['w1']}/metrics").status_code == 401
+    with prometheus(tmp_path, composed(three, tmp_path / "key")) as url:
         eventually(lambda: values(url, "up") == ["1"] * 4)
         assert values(url, "sum(vllm:num_requests_waiting)") == ["0"]
         assert len(values(url, "smg_worker_health")) == 3
 
 
-def test_prometheus_watches_a_cluster_with_a_key_by_composes_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LLAMA_SRB_API_KEY", "sesame")
-    (tmp_path / "key").write_text("sesame")
-    with cluster("--workers", "1", "--ctx", "4096", "--stop-grace", "0") as one:
-        assert httpx.get(f"{one.workers['w1']}/metrics").status_code == 401
-        with prometheus(tmp_path, composed(one, tmp_path / "key")) as url:
-            eventually(lambda: values(url, "up") == ["1"] * 2)
-            assert values(url, "sum(vllm:num_requests_waiting)") == ["0"]
-
-
-def composed(running: Cluster, key: Path | None = None) -> dict[str, Any]:
+def composed(running: Cluster, key: Path) -> dict[str, Any]:
     """Compose's configuration with the addresses of a cluster. key: the file that has its key."""
     config: dict[str, Any] = yaml.safe_load((ROOT / "packaging/compose/prometheus.yml").read_text())
     ours, smg = config["scrape_configs"]
-    if key is None:
-        del ours["authorization"]
-    else:
-        ours["authorization"]["credentials_file"] = str(key)
+    ours["authorization"]["credentials_file"] = str(key)
     ours["static_configs"][0]["targets"] = [urlsplit(url).netloc for url in running.workers.values()]
     smg["static_configs"][0]["targets"] = [urlsplit(running.metrics).netloc]
     config["rule_files"] = [str(ROOT / "packaging/monitoring/alerts.yml")]
@@ -208,7 +217,7 @@ def test_no_stream_of_a_killed_worker_ends_as_if_it_were_complete(
 
 
 def test_a_stream_of_a_killed_worker_raises_in_the_openai_package(three: Cluster) -> None:
-    with openai.OpenAI(base_url=f"{three.url}/v1", api_key="-", max_retries=0) as client:
+    with openai.OpenAI(base_url=f"{three.url}/v1", api_key=three.key, max_retries=0) as client:
         given: dict[str, Any] = {"model": "storyteller", "extra_body": {"ignore_eos": True}}
         stream = client.completions.create(prompt="Once", max_tokens=60_000, stream=True, **given)
         next(stream)
@@ -294,15 +303,18 @@ def test_behind_nginx_a_running_request_is_extended_and_cancelled(three: Cluster
     assert three.http.delete(f"{front}/w/{others[0]}/v1/completions/{id}").status_code == 404
 
 
-def test_behind_nginx_a_worker_speaks_events_and_has_a_studio(front: str) -> None:
-    with Client(f"{front}/w/w2") as client, client.stream("Once upon a time", n=2, max_tokens=4) as stream:
+def test_behind_nginx_a_worker_speaks_events_and_has_a_studio(three: Cluster, front: str) -> None:
+    with (
+        Client(f"{front}/w/w2", api_key=three.key) as client,
+        client.stream("Once upon a time", n=2, max_tokens=4) as stream,
+    ):
         assert [type(event) for event in stream].count(Stop) == 2
     page = httpx.get(f"{front}/w/w3/")
     assert (page.status_code, page.headers["X-Worker"]) == (200, "w3")
 
 
-async def test_behind_nginx_websockets_reach_their_worker(front: str) -> None:
-    async with aiohttp.ClientSession() as http:
+async def test_behind_nginx_websockets_reach_their_worker(three: Cluster, front: str) -> None:
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {three.key}"}) as http:
         async with http.ws_connect(f"{front}/w/w1/v1/ws") as connection:
             await connection.send_json(
                 {"op": "generate", "id": "a", "prompt": "Once", "n": 2, "max_tokens": 4}

@@ -25,13 +25,21 @@ NO_REUSE = httpx.Limits(max_keepalive_connections=0)
 
 @dataclass
 class Cluster:
-    """A running cluster. workers: addresses by name. metrics: the address of smg's own."""
+    """A running cluster. workers: addresses by name. metrics: the address of smg's own.
+
+    key: the one that it has made; empty if it was given one.
+    """
 
     url: str
     workers: dict[str, str]
     metrics: str
     pid: int
+    key: str = ""
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=4 * PATIENCE, limits=NO_REUSE))
+
+    def __post_init__(self) -> None:
+        if self.key:
+            self.http.headers["Authorization"] = f"Bearer {self.key}"
 
     def ask(self, path: str = "/v1/completions", at: str = "", **body: Any) -> httpx.Response:
         """One request to the gateway, or to another address."""
@@ -118,7 +126,8 @@ def cluster(*arguments: str) -> Iterator[Cluster]:
             assert url.startswith("http://"), f"{command} did not start: {text}"
             workers = dict(re.findall(r"(w\d+) (http://127\.0\.0\.1:\d+)", text))
             (metrics,) = re.findall(r"metrics of smg: (\S+)/metrics", text)
-            running = Cluster(url, workers, metrics, process.pid)
+            made = re.findall(r"clients need this one until the end: (\S+)", text)
+            running = Cluster(url, workers, metrics, process.pid, "".join(made))
             with running.http:
                 yield running
             pids = running.pids().values()

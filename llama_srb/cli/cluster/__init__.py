@@ -21,6 +21,7 @@ from llama_srb.cli import Failed, Refused, say
 from llama_srb.cli.complete import until_a_signal
 from llama_srb.cli.options import Command, load_settings, model_files, setting_options
 from llama_srb.config import Settings
+from llama_srb.http.auth.api_keys import new_key
 
 from . import gateway
 from .programs import NotStarted, Program, kept, prints_address, stopped
@@ -43,13 +44,15 @@ OURS = {  # settings that a worker gets from here, or cannot have: the reason wh
 class _Plan:
     """A cluster before it is started.
 
-    server: more arguments of each worker's serve. secrets: variables of workers.
+    server: more arguments of each worker's serve. secrets: variables of workers. made_key: the key that was
+    made for this run, since none was given; empty if one was.
     """
 
     workers: dict[str, int]  # by name: its port
     server: tuple[str, ...]
     gateway: gateway.Gateway
     secrets: Mapping[str, str]
+    made_key: str
 
     def program(self, name: str) -> Program:
         """The process of a worker."""
@@ -69,13 +72,14 @@ def _up(
     settings = _settings_of(server)
     if find_spec("smg") is None:
         raise Refused(f"cluster needs the package smg: {gateway.INSTALL}")
+    made_key = "" if api_key or _needs_key(settings) else new_key()
     is_given = context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE
     secrets: dict[str, str] = {}
-    if is_given and settings.api_key_file is None:  # with a file it is a key of the file
-        secrets = {"LLAMA_SRB_API_KEY": str(api_key)}
+    if made_key or (is_given and settings.api_key_file is None):  # with a file it is a key of the file
+        secrets = {"LLAMA_SRB_API_KEY": made_key or str(api_key)}
     ports = _ports([port, metrics_port, *(worker_port and worker_port + i for i in range(workers))])
     named = {f"w{i}": each for i, each in enumerate(ports[2:], 1)}
-    keys = (api_key or "").split() or [key.get_secret_value() for key in settings.api_key]
+    keys = (api_key or made_key).split() or [key.get_secret_value() for key in settings.api_key]
     front = gateway.Gateway(
         address=f"http://{HOST}:{ports[0]}",
         metrics_port=ports[1],
@@ -85,13 +89,21 @@ def _up(
         key=keys[0] if keys else None,  # the server's setting may have several
     )
     try:
-        asyncio.run(until_a_signal(lambda: _run(_Plan(named, server, front, secrets))))
+        asyncio.run(until_a_signal(lambda: _run(_Plan(named, server, front, secrets, made_key))))
     except NotStarted as error:
         raise Failed(error) from None
     except ExceptionGroup as group:
         if (others := group.split(NotStarted)[1]) is not None:
             raise others from None
         raise Failed(group.exceptions[0]) from None
+
+
+def _needs_key(settings: Settings) -> bool:
+    """Whether workers of these settings ask for a key.
+
+    smg looks at no Host and no Origin, so it must ask for one, or web pages could add workers of their own.
+    """
+    return bool(settings.api_key or settings.api_key_file or settings.jwt_secret or settings.jwt_keys)
 
 
 def _settings_of(server: Sequence[str]) -> Settings:
@@ -138,6 +150,8 @@ async def _run(plan: _Plan) -> None:
                 await plan.gateway.check()
         listed = ", ".join(f"{name} http://{HOST}:{port}" for name, port in plan.workers.items())
         say(f"workers: {listed}; metrics of smg: http://{HOST}:{plan.gateway.metrics_port}/metrics")
+        if plan.made_key:
+            say(f"no key was given; clients need this one until the end: {plan.made_key}")
         print(plan.gateway.address, flush=True)
         await kept([*workers, front])
 
@@ -166,7 +180,8 @@ COMMAND = click.Group(
                              show_default=True, help="Seconds that requests may take to finish at the end."),
                 click.Option(["--api-key"], envvar="LLAMA_SRB_API_KEY", metavar="KEY",
                              help="The one key of gateway and workers; LLAMA_SRB_API_KEY has it, too. With "
-                             "--api-key-file one of that file, with the scope metrics."),
+                             "--api-key-file one of that file, with the scope metrics. Without keys one "
+                             "is made and printed."),
                 click.Argument(["server"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTION OF SERVE]…"),
             ],
             help="Start servers, w1, w2 and so on, and smg in front of them, on 127.0.0.1; start each again "
