@@ -8,6 +8,7 @@ downloads start anew after an interruption and compare sizes only, so the files 
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import re
 import shutil
@@ -24,6 +25,8 @@ INSTALL = "pip install 'llama-srb[hub]'"
 TIMEOUT = 30.0  # seconds for the list of files
 LARGEST = 50_000_000_000  # bytes; larger files are not given by HTTP: huggingface_hub.constants
 NO_MODELS = ("mmproj", "imatrix")
+CHECKSUM = re.compile("[0-9a-f]{64}")
+UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)  # of an answer of another form
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -93,16 +96,29 @@ def _files(repository: str) -> tuple[list[_File], str]:
 
     info = HfApi(library_name="llama-srb").model_info(repository, files_metadata=True, timeout=TIMEOUT)
     found = [
-        _File(one.rfilename, one.lfs.size if one.lfs else one.size or 0, one.lfs.sha256 if one.lfs else None)
+        _file(one.rfilename, one.lfs.size if one.lfs else one.size or 0, one.lfs.sha256 if one.lfs else None)
         for one in info.siblings or ()
         if one.rfilename.endswith(".gguf") and _is_inside(one.rfilename)
     ]
-    return found, info.sha or "main"
+    commit = info.sha or "main"
+    if not isinstance(commit, str):
+        raise TypeError(f"the commit is {str(commit)[:80]!r}")
+    return found, commit
+
+
+def _file(name: str, size: object, checksum: object) -> _File:
+    """ValueError if the hub says of a file what no file has."""
+    if type(size) is not int or not 0 <= size < 2**63:
+        raise ValueError(f"the size of {name} is {str(size)[:80]!r}")
+    if checksum is not None and not (isinstance(checksum, str) and CHECKSUM.fullmatch(checksum)):
+        raise ValueError(f"the SHA-256 of {name} is {str(checksum)[:80]!r}")
+    return _File(name, size, checksum)
 
 
 def _is_inside(name: str) -> bool:
+    """Whether a name is that of a file in its folder; it may also be shown on a terminal."""
     path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
+    return not path.is_absolute() and ".." not in path.parts and name.isprintable()
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -156,8 +172,12 @@ def _download_file(repository: str, commit: str, file: _File, path: Path, on_pro
         part.unlink()
         there = 0
     _require_room(file, path.parent, there)
-    with part.open("ab") as opened:
-        _read_into(opened, repository, commit, file, on_progress)
+    try:
+        with _Bounded(part, file) as opened:
+            _read_into(opened, repository, commit, file, on_progress)
+    except _NotAsSaid:
+        part.unlink()
+        raise
     check(part, file.checksum, on_progress)
     return part
 
@@ -172,10 +192,29 @@ def _require_room(file: _File, folder: Path, there: int) -> None:
                        f"{free:,} are free")  # fmt: skip
 
 
-def _read_into(opened: Any, repository: str, commit: str, file: _File, on_progress: OnProgress) -> None:
+class _NotAsSaid(HubError):
+    """A file is not as long as the hub has said, so that nothing of it is kept."""
+
+
+class _Bounded(io.BufferedWriter):
+    """A file's part, which takes no more bytes than the hub has said; _NotAsSaid."""
+
+    def __init__(self, part: Path, file: _File) -> None:
+        super().__init__(io.FileIO(part, "ab"))
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self._file.size:
+            raise _NotAsSaid(f"the hub sends more of {self._file.name} than the {self._file.size:,} bytes "
+                             "that it has said; nothing is kept")  # fmt: skip
+        return super().write(data)
+
+
+def _read_into(opened: _Bounded, repository: str, commit: str, file: _File, on_progress: OnProgress) -> None:
     """Reads a file from where `opened` ends; a lost connection is opened again while it brings something."""
     from httpx2 import ReadError
     from huggingface_hub import hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils._headers import build_hf_headers
 
@@ -193,6 +232,11 @@ def _read_into(opened: Any, repository: str, commit: str, file: _File, on_progre
         except ReadError:
             if opened.tell() == before:
                 raise
+        except OSError as error:
+            if error.errno is not None or isinstance(error, HfHubHTTPError):
+                raise
+            raise _NotAsSaid(f"the hub has sent {opened.tell():,} of the {file.size:,} bytes of {file.name} "
+                             "that it has said; nothing is kept") from None  # fmt: skip
 
 
 def _bar_of(file: _File, on_progress: OnProgress) -> Any:
@@ -230,6 +274,7 @@ def _hub_errors(name: HubName) -> Iterator[None]:
         from huggingface_hub.errors import (
             GatedRepoError,
             HfHubHTTPError,
+            HFValidationError,
             OfflineModeIsEnabled,
             RepositoryNotFoundError,
         )
@@ -248,9 +293,20 @@ def _hub_errors(name: HubName) -> Iterator[None]:
         status = error.response.status_code
         advice = "; is HF_TOKEN right?" if status in (401, 403) else ""
         raise HubError(f"{hub} answers {status} for {name}{advice}") from None
+    except HFValidationError as error:
+        raise HubError(f"{name.repository} is no name of a repository: {_line(error)}") from None
+    except UNREADABLE as error:
+        raise HubError(f"{hub} does not answer as a hub does for {name} ({_line(error)}); is HF_ENDPOINT "
+                       "right?") from None  # fmt: skip
     except OfflineModeIsEnabled:
         raise HubError(f"{name} cannot be downloaded: HF_HUB_OFFLINE is set") from None
     except HTTPError as error:
         reason = str(error) or type(error).__name__
         raise HubError(f"the connection to {hub} failed: {reason}; what is there of {name} is kept: run it "
                        "again") from None  # fmt: skip
+
+
+def _line(error: Exception) -> str:
+    """An error in one short line, which a terminal may show."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:200].encode("unicode_escape").decode()

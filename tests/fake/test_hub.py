@@ -10,6 +10,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,6 +267,37 @@ def test_a_refusal_is_one_line(tmp_path: Path, hub: Hub, name: str, message: str
     assert line.startswith("llama-srb: ")
     assert message in line
     assert TOKEN not in line
+
+
+GGUF = "tales-Q4_K_M.gguf"
+NESTED = b'{"siblings": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+MISBEHAVES: list[tuple[dict[str, Any], str]] = [
+    ({"listing": b"<html>Sign in to this network</html>"}, "does not answer as a hub does"),
+    ({"listing": b'{"id": "ann/tales", "siblings": 5}'}, "does not answer as a hub does"),
+    ({"listing": b'{"id": "ann/tales", "siblings": [{"rfilename": 5}]}'}, "does not answer as a hub does"),
+    ({"listing": NESTED}, "does not answer as a hub does"),
+    ({"sizes": {GGUF: "many"}}, f"the size of {GGUF} is 'many'"),
+    ({"sizes": {GGUF: -1}}, f"the size of {GGUF} is '-1'"),
+    ({"checksums": {GGUF: "a/b"}}, f"the SHA-256 of {GGUF} is 'a/b'"),
+    ({"repositories": {"ann/tales": {"a\0-Q4_K_M.gguf": b""}}}, "no model is Q4_K_M"),
+    ({"repositories": {"ann/tales": {"\x1b[2J-Q8_0.gguf": b""}}}, "which has no model"),
+    ({"sizes": {GGUF: 100}}, f"sends more of {GGUF} than the 100 bytes that it has said; nothing is kept"),
+    ({"sizes": {GGUF: len(MODEL) + 9}}, f"has sent {len(MODEL):,} of the {len(MODEL) + 9:,} bytes of {GGUF}"),
+]
+
+
+@each_row(("fault", "message"), MISBEHAVES, ids=[row[1] for row in MISBEHAVES])
+def test_a_hub_that_misbehaves_is_one_line_and_nothing_is_kept(
+    tmp_path: Path, fault: dict[str, Any], message: str
+) -> None:
+    bench = HubBench(tmp_path)
+    with running(Hub(**{"repositories": {"ann/tales": {GGUF: MODEL}}, **fault})) as bench.hub:
+        ended = bench.pull()
+    assert ended.returncode == 2
+    *steps, line = ended.stderr.splitlines()
+    assert (line.startswith("llama-srb: "), message in line, line.isprintable()) == (True, True, True), line
+    assert len(steps) <= 1
+    assert list(tmp_path.rglob("*.gguf*")) == []
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(bench: HubBench) -> None:

@@ -25,6 +25,8 @@ class Hub:
     token: str | None = None  # wanted by each request
     gated: bool = False
     checksums: dict[str, str] = field(default_factory=dict)  # of files, instead of the right ones
+    sizes: dict[str, object] = field(default_factory=dict)  # the same
+    listing: bytes | None = None  # instead of the list of files
     cuts: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     stored: list[web.BaseRequest] = field(default_factory=list)  # what the store was asked
@@ -44,6 +46,8 @@ class Hub:
         name = "/".join(rest[1:3]) if head == "api" else "/".join([head, *rest[:1]])
         if (files := self.repositories.get(name)) is None:
             return _refusal(404, "RepoNotFound")
+        if head == "api" and self.listing is not None:
+            return web.Response(body=self.listing, content_type="application/json")
         if head == "api":
             return web.json_response({"id": name, "sha": COMMIT, "siblings": self._siblings(files)})
         return web.Response(status=302, headers={"Location": f"{self.store}{request.path}"})
@@ -52,10 +56,10 @@ class Hub:
         return [
             {
                 "rfilename": name,
-                "size": len(data),
+                "size": self.sizes.get(name, len(data)),
                 "lfs": {
                     "sha256": self.checksums.get(name, sha256(data).hexdigest()),
-                    "size": len(data),
+                    "size": self.sizes.get(name, len(data)),
                     "pointerSize": 134,
                 },
             }
