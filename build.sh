@@ -21,6 +21,7 @@ sdist_sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 options() {
     cat << 'END'
 --dev       .                              also install what tests and checks need, and compile engine-tests
+--locked    .                              install the versions of packaging/locks/image.lock, with their hashes
 --cuda      -DGGML_CUDA=ON                 NVIDIA GPUs (the default if nvcc and a GPU are found)
 --metal     -DGGML_METAL=ON                Apple GPUs (the default on Apple silicon)
 --vulkan    -DGGML_VULKAN=ON               GPUs by Vulkan
@@ -86,7 +87,7 @@ main() {
 }
 
 set_up() {
-    dev='' rpc='' dry_run='' has_reported='' left_out=''
+    dev='' locked='' rpc='' dry_run='' has_reported='' left_out=''
     cache=$(absolute "${LLAMA_SRB_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/llama-srb}")
     given_tree=${LLAMA_CPP_DIR:+$(absolute "$LLAMA_CPP_DIR")}
     root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -178,6 +179,7 @@ read_options() {
         done < <(options)
         case $given in
             --dev) dev=dev ;;
+            --locked) locked=locked ;;
             --rpc) rpc=rpc ;;
             --source) source_only=yes ;;
             --dry-run) dry_run=yes log=/dev/null ;;
@@ -343,7 +345,7 @@ given_tree_has_commit() {
 
 # ---- .venv -----------------------------------------------------------------------------------------------------------
 # Its scripts contain its path, so it cannot be made elsewhere and renamed. While work on it is unfinished, it contains
-# a file "unfinished". Its stamp: "dev" or "run", the hash of the files that list its packages, and its path.
+# a file "unfinished". Its stamp: "dev", "locked" or "run", the hash of the files that list its packages, and its path.
 
 read_venv_stamp() {
     local level='' inputs
@@ -353,8 +355,11 @@ read_venv_stamp() {
         read -r level inputs venv_path < .venv/stamp || true
     fi
     if [ "$level" = dev ]; then dev=dev; fi # a plain ./build.sh does not remove the dev packages
-    inputs=$(cat pyproject.toml ${dev:+requirements-dev.lock} | sha256)
-    venv_wanted="${dev:-run} $inputs $root"
+    if [ "$level" = locked ]; then locked=locked; fi
+    lock=${locked:+packaging/locks/image.lock}
+    if [ -n "$dev" ]; then lock=requirements-dev.lock; fi
+    inputs=$(cat pyproject.toml ${lock:+"$lock"} | sha256)
+    venv_wanted="${dev:-${locked:-run}} $inputs $root"
 }
 
 venv_is_whole() { [ -x .venv/bin/python ] && [ ! -e .venv/unfinished ] && [ "$venv_path" = "$root" ]; }
@@ -380,13 +385,13 @@ make_venv() {
     run "$python" -m venv .venv || fail_with_log "cannot make .venv with $python; name another in LLAMA_SRB_PYTHON"
 }
 
-# For development every version is pinned with its hash, in a file that scripts/lock writes.
+# For development and in the container every version is pinned with its hash, in files that scripts/lock writes.
 install_package() {
     say ".venv: installing the package${dev:+ and what tests and checks need}"
-    [ -n "$dev" ] || { pip install -e . && return; }
-    pip install --require-hashes -r requirements-dev.lock
+    [ -n "$lock" ] || { pip install -e . && return; }
+    pip install --require-hashes -r "$lock"
     pip install --no-deps --no-build-isolation -e .
-    run .venv/bin/python -m pip check || fail_with_log "requirements-dev.lock misses something; run scripts/lock"
+    run .venv/bin/python -m pip check || fail_with_log "$lock misses something; run scripts/lock"
 }
 
 pip() { run .venv/bin/python -m pip "$@" || fail_with_log "'pip $1' failed; is the network there? Run it again"; }
@@ -460,15 +465,20 @@ fetch_by_git() {
 }
 
 # Only this package is downloaded as source: with ":all:" pip may compile CMake itself to read the archive's metadata.
+# It runs the archive's build backend for that, so it must compare the hash before. Each lock has that backend; else pip
+# downloads it.
 unpack_sdist() {
-    local archive=$cache/download/$sdist.tar.gz
+    local archive=$cache/download/$sdist.tar.gz new=$cache/download.new
     if ! is_the_sdist "$archive"; then
         say "llama.cpp: downloading the source archive of $sdist (73 MB)"
-        run rm -rf "$cache/download.new"
-        pip download --no-deps --no-binary llama-cpp-python --dest "$cache/download.new" llama-cpp-python=="${sdist#*-}"
-        [ -n "$dry_run" ] || is_the_sdist "$cache/download.new/$sdist.tar.gz" ||
+        run rm -rf "$new"
+        run mkdir "$new"
+        if [ -z "$dry_run" ]; then echo "llama-cpp-python==${sdist#*-} --hash=sha256:$sdist_sha256" > "$new/wanted"; fi
+        pip download --require-hashes -r "$new/wanted" --no-deps --no-binary llama-cpp-python \
+            ${lock:+--no-build-isolation} --dest "$new"
+        [ -n "$dry_run" ] || is_the_sdist "$new/$sdist.tar.gz" ||
             fail "the download's sha256 is not $sdist_sha256; run it again, or set LLAMA_CPP_DIR"
-        run mv "$cache/download.new/$sdist.tar.gz" "$archive"
+        run mv "$new/$sdist.tar.gz" "$archive"
     fi
     begin_source
     run tar -C "$source_tree.new" -xzf "$archive" --strip-components 3 "$sdist/vendor/llama.cpp"

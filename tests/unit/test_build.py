@@ -10,11 +10,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,7 +35,9 @@ python={sys.executable} # for what build.sh asks by -c
 case "$*" in
     "-c "*) killed "$@"; exec "$python" "$@" ;;
     *"-m venv"*) mkdir -p .venv/bin && cat "$0" > .venv/bin/python && chmod +x .venv/bin/python ;;
-    *"pip download"*) mkdir -p "${@: -2:1}" && echo rubbish > "${@: -2:1}/llama_cpp_python-0.3.36.tar.gz" ;;
+    *"pip download"*)
+        if [ -n "${SDISTS:-}" ]; then PIP_NO_INDEX=1 PIP_FIND_LINKS=$SDISTS exec "$python" "$@"; fi
+        echo rubbish > "${@: -1}/llama_cpp_python-0.3.36.tar.gz" ;;
 esac
 killed "$@"
 """
@@ -191,9 +196,9 @@ class Checkout:
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     made = Checkout(tmp_path)
-    for folder in ("patches", "engine", "tests/engine"):
+    for folder in ("patches", "engine", "tests/engine", "packaging/locks"):
         (made.path / folder).mkdir(parents=True)
-    for name in ("build.sh", "pyproject.toml", "requirements-dev.lock"):
+    for name in ("build.sh", "pyproject.toml", "requirements-dev.lock", "packaging/locks/image.lock"):
         shutil.copy2(ROOT / name, made.path / name)
     (made.path / "patches/0001-engine.patch").write_text(PATCH)
     (made.path / "engine/main.cpp").write_text("first\n")
@@ -283,6 +288,10 @@ def test_a_portable_build_has_a_module_for_each_cpu(
         (
             ["--dev"],
             ["--require-hashes -r requirements-dev.lock", "--no-deps --no-build-isolation -e .", "pip check"],
+        ),
+        (
+            ["--locked"],
+            ["--require-hashes -r packaging/locks/image.lock", "--no-build-isolation -e .", "pip check"],
         ),
     ],
 )
@@ -843,6 +852,33 @@ def test_an_error_is_one_line_with_advice(
     assert re.fullmatch(f"build.sh: {line}", outcome.err.splitlines()[-1])
 
 
+BACKEND = """
+from pathlib import Path
+
+Path({mark!r}).touch()
+"""
+
+
+def test_nothing_of_an_archive_with_another_hash_runs(checkout: Checkout) -> None:
+    """By the real pip, which runs the build backend of the archive that it downloads."""
+    mark, sdist = checkout.base / "has run", "llama_cpp_python-0.3.36"
+    source = checkout.base / sdist
+    source.mkdir()
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: 0.3.36\n")
+    (source / "backend.py").write_text(BACKEND.format(mark=str(mark)))
+    build = 'requires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (source / "pyproject.toml").write_text(f"[build-system]\n{build}")
+    (checkout.base / "sdists").mkdir()
+    with tarfile.open(checkout.base / f"sdists/{sdist}.tar.gz", "w:gz") as archive:
+        archive.add(source, sdist)
+    checkout.stand_in({"git": ABSENT})
+    outcome = checkout.build(LLAMA_CPP_DIR="", SDISTS=str(checkout.base / "sdists"))
+    assert outcome.status == 1
+    assert "DO NOT MATCH THE HASHES" in outcome.err
+    assert "build.sh: 'pip download' failed" in outcome.err
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("tool", ["git", "patch"])
 def test_a_patch_that_does_not_apply_stops_with_its_name(checkout: Checkout, tool: str) -> None:
     checkout.stand_in({"git": ABSENT} if tool == "patch" else {})
@@ -870,15 +906,32 @@ def test_cmake_and_ninja_are_installed_where_the_machine_has_none(checkout: Chec
 # ---- the lock file ----
 
 
-def test_the_lock_has_every_dependency_with_hashes_and_no_address() -> None:
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    project, builders = pyproject["project"], pyproject["build-system"]["requires"]
-    lock = (ROOT / "requirements-dev.lock").read_text()
-    pinned = {
-        match[1]: match[0] for match in re.finditer(r"^([a-z0-9-]+)==[^#]*?(?=^\S|\Z)", lock, re.MULTILINE)
-    }
-    asked = [*project["dependencies"], *project["optional-dependencies"]["dev"], *builders]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+NEEDED, BUILDERS = PYPROJECT["project"]["dependencies"], PYPROJECT["build-system"]["requires"]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+NOT_IN_CONTAINERS = {"bench", "cuda", "dev", "evals", "ray", "train"}
+IMAGE = "packaging/locks/image.lock"
+LOCKS: list[tuple[tuple[str, ...], list[str]]] = [  # files that are installed together, and what they are for
+    (("requirements-dev.lock",), [*NEEDED, *EXTRAS["dev"], *BUILDERS]),
+    ((IMAGE,), [*NEEDED, *BUILDERS, "cmake", "ninja"]),
+    *(((f"packaging/locks/{name}.lock", IMAGE), EXTRAS[name]) for name in EXTRAS.keys() - NOT_IN_CONTAINERS),
+]
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The entries of a lock by name and version."""
+    return {one[1]: one[0] for one in re.finditer(r"^(\S+==\S+)[^#]*?(?=^\S|\Z)", lock, re.MULTILINE)}
+
+
+@each_row(("files", "asked"), LOCKS)
+def test_a_lock_has_every_dependency_with_hashes_and_no_address(
+    files: tuple[str, ...], asked: list[str]
+) -> None:
+    lock = "".join((ROOT / file).read_text() for file in files)
+    pinned = pins(lock)
     names = {re.split(r"[^a-z0-9-]", requirement)[0] for requirement in asked}
-    assert names - pinned.keys() == set()
+    assert names - {pin.partition("==")[0] for pin in pinned} == set()
     assert [name for name, entry in pinned.items() if "--hash=sha256:" not in entry] == []
     assert "://" not in lock
+    tested = pins((ROOT / "requirements-dev.lock").read_text()).keys()
+    assert {pin for pin in pinned if pin.partition("==")[0] not in ("cmake", "ninja")} - tested == set()

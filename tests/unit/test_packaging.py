@@ -39,7 +39,7 @@ def test_the_image_gets_all_files_that_build_sh_and_the_package_read() -> None:
 
 
 def test_the_image_holds_an_engine_for_every_cpu() -> None:
-    assert "./build.sh --portable ${FLAGS}" in (PACKAGING / "Dockerfile").read_text()
+    assert "./build.sh --portable --locked ${FLAGS}" in (PACKAGING / "Dockerfile").read_text()
 
 
 def test_the_image_does_not_run_as_root_and_has_a_health_check() -> None:
@@ -55,7 +55,8 @@ def test_the_extras_that_the_image_and_the_unit_name_exist() -> None:
         named = re.findall(r"(?:EXTRAS=|llama-srb\[)([a-z,]+)", (PACKAGING / name).read_text())
         assert [one for text in named for one in text.split(",")] == ["grpc", "memory"]
     assert {"grpc", "memory"} <= extras.keys()
-    assert '--editable ".[${EXTRAS}]"' in (PACKAGING / "Dockerfile").read_text()
+    installed = "pip install --no-cache-dir --no-deps --require-hashes -r packaging/locks/${extra}.lock"
+    assert re.findall(r"pip install .*?(?=;)", (PACKAGING / "Dockerfile").read_text()) == [installed]
 
 
 @pytest.mark.skipif(not HADOLINT.exists(), reason="hadolint is installed on x86-64 Linux only")
