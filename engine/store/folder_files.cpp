@@ -170,10 +170,12 @@ snapshot_parts folder_files::read(uint64_t file) {
     snapshot_parts    parts;
     const char *      why = nullptr;
     if (const file_ptr opened = open_snapshot(path_of(name), fingerprint, head, why)) {
-        parts = read_parts(opened.get(), head, calls.progress);
+        parts = read_parts(opened.get(), head, calls.progress, why);
         if (parts.empty()) {
-            complain(name, "damaged");
-            unlink(path_of(name).c_str());
+            complain(name, why ? why : "damaged");
+            if (!why) {
+                unlink(path_of(name).c_str());
+            }
         }
     } else if (why) {
         complain(name, why);

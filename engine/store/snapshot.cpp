@@ -119,7 +119,8 @@ file_ptr open_snapshot(const std::string & path, uint64_t fingerprint, snapshot_
     return file;
 }
 
-snapshot_parts read_parts(FILE * file, const snapshot_head & head, const std::function<void()> & pulse) {
+snapshot_parts read_parts(FILE * file, const snapshot_head & head, const std::function<void()> & pulse,
+                          const char *& why) {
     snapshot_parts parts;
     try {
         for (const part_header & size : head.sizes) {
@@ -127,12 +128,14 @@ snapshot_parts read_parts(FILE * file, const snapshot_head & head, const std::fu
             for (uint64_t at = 0; at < size.n_bytes; at += n_piece) {
                 const uint64_t n = std::min(n_piece, size.n_bytes - at);
                 if (fread(parts.back()->data.get() + at, 1, n, file) != n) {
+                    why = ferror(file) ? strerror(errno) : nullptr;
                     return {};
                 }
                 pulse();
             }
         }
-    } catch (const std::bad_alloc &) { // the file's sizes exceed the memory
+    } catch (const std::bad_alloc &) {
+        why = strerror(ENOMEM);
         return {};
     }
     return checksum_of(parts) == head.parts_checksum ? parts : snapshot_parts();

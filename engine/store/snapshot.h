@@ -48,8 +48,10 @@ using file_ptr = std::unique_ptr<FILE, file_closer>;
 // nullptr: `why` says what is wrong with the file, or is nullptr where there is no such file (any more).
 file_ptr open_snapshot(const std::string & path, uint64_t fingerprint, snapshot_head & head,
                        const char *& why);
-// The parts, read from where open_snapshot has stopped; `pulse` is called after each MiB. None: the file is damaged.
-snapshot_parts read_parts(FILE * file, const snapshot_head & head, const std::function<void()> & pulse);
+// The parts, read from where open_snapshot has stopped; `pulse` is called after each MiB. None: `why` says why they
+// cannot be read now, or is nullptr where the file is damaged.
+snapshot_parts read_parts(FILE * file, const snapshot_head & head, const std::function<void()> & pulse,
+                          const char *& why);
 // Writes a new file; there must be none of that name. Returns 0, or an errno: then the file is removed again.
 int write_snapshot(const std::string & path, uint64_t fingerprint, uint64_t adapters,
                    const std::vector<llama_token> & tokens, const snapshot_parts & parts,

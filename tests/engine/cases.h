@@ -19,6 +19,7 @@ void add_second_cases(std::vector<test_case> & cases);
 void add_contest_cases(std::vector<test_case> & cases);
 void add_cell_cases(std::vector<test_case> & cases);
 void add_passage_cases(std::vector<test_case> & cases);
+void add_file_cases(std::vector<test_case> & cases);
 void add_token_cases(std::vector<test_case> & cases);
 void add_sampler_cases(std::vector<test_case> & cases);
 
