@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from llama_srb.request.values import MAX_DEPTH, RequestError, require_shallow, shown
+from llama_srb.request.json_text import read_json
+from llama_srb.request.values import MAX_DEPTH, RequestError, shown
 
 MAX_CUSTOM_ID = 512  # characters
 LINE_DEPTH = MAX_DEPTH + 1  # levels of JSON: a body is one level deep in its line
@@ -107,11 +109,10 @@ def parse(data: bytes, number: int | None = None, endpoint: str | None = None) -
 
 def _object(data: bytes, number: int | None) -> dict[str, Any]:
     try:
-        require_shallow("the line", data, LINE_DEPTH)
-        line = orjson.loads(data)
+        line = read_json("the line", data, LINE_DEPTH)
     except RequestError as error:
         raise LineError("invalid_json_line", error.message, number) from None
-    except orjson.JSONDecodeError as error:
+    except json.JSONDecodeError as error:
         message = f"it is not JSON: {error.msg} (column {error.colno})"
         raise LineError("invalid_json_line", message, number) from None
     if not isinstance(line, dict):

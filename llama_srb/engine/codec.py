@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeAlias
 
@@ -35,6 +35,9 @@ from llama_srb.engine.events import (
 PROTOCOL = 1
 LINE_LIMIT = 64 << 20
 """The longest line that is accepted, in bytes. The tokens of a 10 MB text fit."""
+LONG_RESULT = 64 << 10  # bytes
+UNREADABLE = "the engine wrote a line that cannot be read; the server's log has more"
+PIECES = b'"pieces":[['
 
 
 class ProtocolError(Exception):
@@ -94,11 +97,14 @@ class Lines:
         return lines
 
 
-def parse(line: bytes) -> Event | None:
+def parse(line: bytes, *, is_long: bool = False) -> Event | None:
     """Parses a line as an event; None for an unknown event name, which a newer engine may send.
 
-    Unknown fields are ignored. ProtocolError for invalid JSON, and for a missing or wrongly typed field.
+    Unknown fields are ignored. ProtocolError for invalid JSON, and for a missing or wrongly typed field. A
+    long result keeps its line, since reading it takes long; is_long: it is read nevertheless.
     """
+    if not is_long and len(line) > LONG_RESULT and (head := _HEAD.match(line)) and head[1] == b"result":
+        return Result(head[2].decode(), {}, line)
     try:
         data = orjson.loads(line)
         parser = _PARSERS.get(data["event"])
@@ -120,6 +126,29 @@ def _stream(data: dict[str, Any]) -> Event:
     if type(id) is not str or type(index) is not int or type(text) is not str:
         raise TypeError("id, index and text of stream are not str, int and str")
     return Stream(id, index, text) if len(data) == 4 else _STREAM(data)
+
+
+def read_result(line: bytes) -> Mapping[str, Any]:
+    """The data of a long result; ProtocolError. Called in a thread: it never holds the interpreter for long.
+
+    The bytes of a million tokens would be a million lists, for each of which the garbage collector takes its
+    time. So they are read as bytes.
+    """
+    begin = line.find(PIECES) + len(PIECES)
+    if begin < len(PIECES) or (end := line.find(b"]]", begin)) < 0:
+        return _data_of(line)
+    data = _data_of(line[:begin] + line[end:])
+    try:
+        pieces = [bytes(map(int, one.split(b",") if one else ())) for one in line[begin:end].split(b"],[")]
+    except ValueError as error:
+        raise ProtocolError(f"a result whose pieces are no bytes ({error})", line) from None
+    return {**data, "pieces": pieces}
+
+
+def _data_of(line: bytes) -> Mapping[str, Any]:
+    event = parse(line, is_long=True)
+    assert isinstance(event, Result)
+    return event.data
 
 
 def _result(data: dict[str, Any]) -> Result:

@@ -326,10 +326,14 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to a command that generates nothing: tokenize, detokenize, status, …"""
+    """The answer to a command that generates nothing: tokenize, detokenize, status, …
+
+    line: of a long one, whose data codec.read_result() reads in a thread; then data is empty.
+    """
 
     id: str
     data: Mapping[str, Any]
+    line: bytes = b""
 
 
 Event: TypeAlias = (

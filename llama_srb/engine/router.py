@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from llama_srb.engine.acknowledgements import NOT_TAKEN
-from llama_srb.engine.codec import ProtocolError, parse
+from llama_srb.engine.codec import UNREADABLE, ProtocolError, parse
 from llama_srb.engine.events import Accepted, Error, Event, Loading, Ready, Result, Stream, shows_step
 from llama_srb.engine.exchange import CLOSING, Exchange
 
@@ -120,9 +120,7 @@ class Router:
         log.error("engine %d: it wrote %s: %s", self._pid, fault, fault.shown)
         if (before := groups.pop(exchange.id, None)) is not None:
             exchange.deliver(before)
-        exchange.fail(
-            "engine_error", "the engine wrote a line that cannot be read; the server's log has more"
-        )
+        exchange.fail("engine_error", UNREADABLE)
         if fault.event in CLOSING_NAMES:  # otherwise the id stays until the engine's closing event
             del self._exchanges[exchange.id]
 

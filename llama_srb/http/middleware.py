@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -313,13 +314,16 @@ def headers_for(
 
 
 def _counted(metrics: Metrics) -> Middleware:
-    """Counts requests by route, dialect and outcome."""
+    """Counts requests by route, dialect and outcome; watches the event loop, also for each of a socket."""
 
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
         path, outcome = pattern_of(request) or "other", "client left"
+        name = f"{request.method} {path}"
+        watched = contextlib.nullcontext() if name in SOCKETS else metrics.loop.during(name)
         try:
-            response = await handler(request)
+            with watched:
+                response = await handler(request)
             outcome = str(response.status)
             return response
         finally:

@@ -376,6 +376,20 @@ class CompletionRequest(_Row):
         return max(self.n, self.best_of or 0)
 
     @property
+    def prompt_length(self) -> int:
+        """Characters of the prompt or of the messages, or tokens."""
+        if self.messages is not None:
+            return len(self.messages)
+        if self.is_of_parts:
+            return sum(len(one.text) for one in self.prompt if isinstance(one, Part))
+        return len(self.prompt)
+
+    @property
+    def is_of_parts(self) -> bool:
+        """Whether the prompt is a list of parts. Its first shows it: a list of ids may have a million."""
+        return bool(self.prompt) and isinstance(self.prompt[0], Part)
+
+    @property
     def ranked(self) -> bool:
         return self.rank_by is not None or self.candidates > self.n
 
@@ -442,8 +456,10 @@ class CompletionRequest(_Row):
         prompt = self.prompt
         if isinstance(prompt, str):
             return {"prompt": prompt}
+        if not self.is_of_parts:
+            return {"tokens": list(prompt)}
         parts = [{"text": one.text, "special": one.special} for one in prompt if isinstance(one, Part)]
-        return {"prompt": parts} if parts else {"tokens": list(prompt)}
+        return {"prompt": parts}
 
     def _start_fields(self) -> dict[str, Any]:
         if self.messages is not None:

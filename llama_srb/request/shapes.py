@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from llama_srb.request.json_text import read_json
 from llama_srb.request.values import (
     MAX_ADAPTER_ID,
     MAX_ADAPTER_SCALE,
@@ -27,7 +28,6 @@ from llama_srb.request.values import (
     is_text,
     is_token,
     is_tokens,
-    require_shallow,
     shown,
     token_id,
     whole,
@@ -94,9 +94,8 @@ def breakers(value: object) -> object:
     if isinstance(value, str) and not set(value) & set('["'):
         value = value.split(",")
     if isinstance(value, str):
-        _require_shallow_text("dry_sequence_breakers", value)
         try:
-            value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
+            value = _value_in("dry_sequence_breakers", value if value.lstrip()[:1] == "[" else f"[{value}]")
         except ValueError:
             raise wrong(
                 "dry_sequence_breakers", value, 'a list of texts, or one as text: "\\n", ":"'
@@ -188,10 +187,9 @@ def schema(value: object) -> object:
     if value == "":  # absent, as an empty grammar is
         return None
     if isinstance(value, str) and is_text(value):
-        _require_shallow_text("json_schema", value)
         try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError as error:
+            value = _value_in("json_schema", value)
+        except json.JSONDecodeError as error:
             where = f"line {error.lineno}, column {error.colno}"
             raise RequestError(f"json_schema: {where}: {error.msg}", param="json_schema") from None
     if value is not None and not isinstance(value, dict):
@@ -211,16 +209,15 @@ def from_json(name: str, value: object) -> object:
     """Parses a value that may also be given as JSON text; other values are returned as they are."""
     if not isinstance(value, str) or not is_text(value):
         return value
-    _require_shallow_text(name, value)
     try:
-        return orjson.loads(value)
-    except orjson.JSONDecodeError:
+        return _value_in(name, value)
+    except json.JSONDecodeError:
         return value
 
 
-def _require_shallow_text(name: str, text: str) -> None:
-    """JSON text may have as many levels as a field's value in a body."""
-    require_shallow(name, text, MAX_DEPTH - 1, name)
+def _value_in(name: str, text: str) -> Any:
+    """Parses JSON text, which may have as many levels as a field's value in a body."""
+    return read_json(name, text, MAX_DEPTH - 1, name)
 
 
 _MESSAGE_KEYS = ("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name")

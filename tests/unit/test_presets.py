@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.request.presets import SHIPPED, PresetError, read
+from llama_srb.tasks.presets import SHIPPED, PresetError, read
 
 
 def test_the_shipped_presets_are_valid_and_have_descriptions() -> None:

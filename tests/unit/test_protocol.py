@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from llama_srb.engine import codec
-from llama_srb.engine.codec import Lines, ProtocolError, parse
+from llama_srb.engine.codec import LONG_RESULT, Lines, ProtocolError, parse, read_result
 from llama_srb.engine.commands import encode, encode_cancel, encode_extend, encode_generate, encode_prefix
 from llama_srb.engine.events import (
     Again,
@@ -234,3 +235,21 @@ def test_the_size_of_an_event_is_about_its_memory() -> None:
         content_size([Embedding("a", 0, 1, (0.0,) * 800), Stream("a", 0, "", reasoning="x" * 2560)])
         == 100 + 10
     )
+
+
+@pytest.mark.parametrize("more", [{}, {"control": [1]}], ids=["last", "not last"])
+def test_a_long_result_is_read_later_and_says_the_same(more: dict[str, Any]) -> None:
+    pieces = [[34, 44], [], [91, 93], [255]] * 9000
+    line = orjson.dumps({"event": "result", "id": "7", "text": '"pieces":[[', "pieces": pieces, **more})
+    assert parse(line) == Result("7", {}, line)
+    said = orjson.loads(line)
+    found = dict(read_result(line))
+    assert list(map(list, found.pop("pieces"))) == said["pieces"]
+    assert found == {"text": said["text"], **more}
+
+
+@each_row("wrong", ['"pieces":[[1],[256]]', '"pieces":[[1],[x]]', '"pieces":[[1]', '"pieces":[[1]]'])
+def test_a_long_result_that_cannot_be_read_is_a_fault(wrong: str) -> None:
+    line = f'{{"event":"result","id":"7",{wrong},"more":"{"a" * LONG_RESULT}"'.encode()
+    with pytest.raises(ProtocolError):
+        read_result(line)

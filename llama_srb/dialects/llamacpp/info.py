@@ -137,12 +137,12 @@ def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Tokeniz
     return {"tokens": with_pieces}
 
 
-def _piece(piece: list[int]) -> str | list[int]:
+def _piece(piece: list[int] | bytes) -> str | list[int]:
     """A token's text, or its bytes if they are only a part of a character."""
     try:
         return bytes(piece).decode()
     except UnicodeDecodeError:
-        return piece
+        return list(piece)
 
 
 def _content(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Detokenized:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NotRequired, TypeAlias, TypeVar
@@ -80,8 +81,10 @@ def made_prompt(
     at = _places([text.encode() for _, text, _ in texts], pieces)
     texts_of_tokens = [piece.decode(errors="replace") for piece in pieces]
 
+    tokens_of, pieces_of = _by_place(ids, at), _by_place(texts_of_tokens, at)
+
     def part(i: int | None, kind: PartKind, text: str, special: bool) -> PromptPart:
-        tokens, pieces = _at(i, ids, at), _at(i, texts_of_tokens, at)
+        tokens, pieces = tokens_of.get(i, []), pieces_of.get(i, [])
         return {"kind": kind, "text": text, "special": special, "tokens": tokens, "pieces": pieces}
 
     begin = [part(None, "begin", "", True)]
@@ -98,8 +101,11 @@ def made_prompt(
     return {**made, **warned(request.warnings)}
 
 
-def _at(part: int | None, values: Iterable[T], places: Iterable[int | None]) -> list[T]:
-    return [value for value, place in zip(values, places, strict=True) if place == part]
+def _by_place(values: Iterable[T], places: Iterable[int | None]) -> dict[int | None, list[T]]:
+    found = defaultdict[int | None, list[T]](list)
+    for value, place in zip(values, places, strict=True):
+        found[place].append(value)
+    return found
 
 
 def _places(texts: Sequence[bytes], pieces: Iterable[bytes]) -> list[int | None]:

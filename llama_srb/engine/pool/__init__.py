@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from llama_srb import bundled
+from llama_srb.engine.codec import UNREADABLE, ProtocolError, read_result
 from llama_srb.engine.commands import encode, encode_generate, encode_prefix
 from llama_srb.engine.events import Error, Ready, Result
 from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
@@ -229,8 +230,8 @@ class Pool:
         async with self.run(op, terms, **arguments) as exchange:
             async for events in exchange:
                 match events[-1]:
-                    case Result(data=data):
-                        return data
+                    case Result() as result:
+                        return await _data_of(result)
                     case Error() as error:
                         raise CommandRefused(error)
         raise EngineError(f"{op} was cancelled")
@@ -263,3 +264,14 @@ class Pool:
             self.refusal.check()
         if self.state in ("stopped", "failed", "draining") and self.state not in but:
             raise EngineUnavailable(self.failure or f"the engine is {self.state}")
+
+
+async def _data_of(result: Result) -> Mapping[str, Any]:
+    """The data of a result; CommandRefused if its line cannot be read."""
+    if not result.line:
+        return result.data
+    try:
+        return await asyncio.to_thread(read_result, result.line)
+    except ProtocolError as fault:
+        log.error("the engine wrote %s: %s", fault, fault.shown)
+        raise CommandRefused(Error("engine_error", UNREADABLE, result.id)) from None

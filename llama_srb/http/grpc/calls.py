@@ -27,7 +27,7 @@ from llama_srb.http.auth.caller import Caller
 from llama_srb.http.connections import LARGE, Connections
 from llama_srb.http.foreign import CHAT, COMPLETE, EMBED, Scopes
 from llama_srb.http.grpc import messages
-from llama_srb.http.handlers.bodies import MANY_VALUES
+from llama_srb.http.handlers.bodies import without_stalling
 from llama_srb.http.handlers.chosen import Chosen, Registry, in_use
 from llama_srb.http.handlers.work import prepared, work_of
 from llama_srb.http.middleware import (
@@ -84,10 +84,8 @@ class Call:
     size: int = 0
 
     async def parsed(self, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Calls parse(); in a thread if the message may have thousands of values."""
-        if self.size < MANY_VALUES:
-            return parse(*args, **kwargs)
-        return await asyncio.to_thread(parse, *args, **kwargs)
+        """Calls parse() on the message, while the event loop runs."""
+        return await without_stalling(self.size, parse, *args, **kwargs)
 
 
 class Calls:
@@ -198,18 +196,19 @@ class Calls:
     ) -> None:
         """Checks the caller, runs the method, and makes a status of its error; counts and logs the call."""
         began, outcome, path = time.monotonic(), "client left", f"/{messages.SERVICE}/{name}"
-        metadata = text_of(context.invocation_metadata())
+        metadata, metrics = text_of(context.invocation_metadata()), self._registry.admission.metrics
         log_summary.set("")
         recalled_chunks.set(())
         id = name_request(metadata.get("x-request-id", ""))
         try:
             await context.send_initial_metadata((("x-request-id", id),))
-            fault = await self._run(name, scopes, run, metadata, context)
+            with metrics.loop.during(f"gRPC {path}"):
+                fault = await self._run(name, scopes, run, metadata, context)
             outcome = "OK" if fault is None else code_of(fault).name
             if fault is not None:
                 await context.abort(code_of(fault), fault.message, trailing_of(fault))
         finally:
-            self._registry.admission.metrics.answered(path, "grpc", outcome)
+            metrics.answered(path, "grpc", outcome)
             log_line(f"gRPC {path}", outcome, time.monotonic() - began, id)
 
     async def _run(

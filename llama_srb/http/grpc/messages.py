@@ -20,7 +20,7 @@ from llama_srb.dialects.common.answers import NOTHING, Noted
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import Event, TokenList
-from llama_srb.request.parse import MAX_VALUES
+from llama_srb.request.json_text import MAX_VALUES
 from llama_srb.request.values import RequestError
 
 Json: TypeAlias = dict[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,25 +21,33 @@ MANY_VALUES = 64 << 10  # bytes of a body that may have thousands of values
 
 
 class Bodies:
-    """Parses bodies as JSON. Large ones are parsed one at a time, and the event loop runs between two."""
+    """Parses bodies as JSON. Large ones are parsed one at a time."""
 
     def __init__(self) -> None:
         self.one_at_a_time = asyncio.Lock()
 
-    async def read(self, http: web.Request) -> dict[str, Any]:
-        """The body as a JSON object; RequestError if it is none."""
+    async def read(self, http: web.Request, *, may_be_empty: bool = False) -> dict[str, Any]:
+        """The body as a JSON object; RequestError if it is none. may_be_empty: then it has no fields."""
         data = http[BODY]
-        if len(data) <= LARGE:
-            return parse_body(data)
-        async with self.one_at_a_time:
-            return parse_body(data)
+        if may_be_empty and not data.strip():
+            return {}
+        async with self.one_at_a_time if len(data) > LARGE else contextlib.nullcontext():
+            return await without_stalling(len(data), parse_body, data)
+
+
+async def without_stalling(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Calls work(), whose cost grows with `size`, in bytes: from some size on in a thread.
+
+    It may hold the interpreter for 50 ms at a time at most, so that the event loop runs meanwhile.
+    """
+    if size < MANY_VALUES:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 async def parsed(http: web.Request, parse: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls parse(); in a thread if the body may have thousands of values, which take tenths of a second."""
-    if len(http[BODY]) < MANY_VALUES:
-        return parse(*args, **kwargs)
-    return await asyncio.to_thread(parse, *args, **kwargs)
+    """Calls parse() on the body of a request, while the event loop runs."""
+    return await without_stalling(len(http[BODY]), parse, *args, **kwargs)
 
 
 def path_of(http: web.Request) -> str:

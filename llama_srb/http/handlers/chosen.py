@@ -19,7 +19,7 @@ from llama_srb.dialects.common.reply import ModelState, ServerInfo
 from llama_srb.dialects.openai import Origin
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.bodies import Bodies, name_in, path_of, with_adapter
+from llama_srb.http.handlers.bodies import Bodies, name_in, path_of, with_adapter, without_stalling
 from llama_srb.http.handlers.facts import ModelFacts, embedder_of, judge_of
 from llama_srb.http.middleware import DIALECT_OF, Handler
 from llama_srb.http.observe.traces import NO_TRACES
@@ -31,10 +31,10 @@ from llama_srb.models.residency import Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
-from llama_srb.request.presets import Preset
 from llama_srb.request.rank_by import RankBy
 from llama_srb.request.values import RequestError
 from llama_srb.tasks import Task, Tasks, applied, pins_of
+from llama_srb.tasks.presets import Preset
 
 FIELDS: Mapping[str, tuple[str, ...]] = {"ollama": ("model", "name")}  # by dialect: those that name a model
 MERGED = {"openllm": openllm.merged}  # by dialect: whose fields stand in an object of the body
@@ -128,11 +128,14 @@ class Chosen:
         """The loaded model that judges texts, by default that which writes them; RequestError."""
         return self.facts.served if by.model is None else judge_of(self.embedders(), by)
 
-    def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
+    async def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
         if self.task is None:
             return request
-        return applied(self.task, request, self.defaults, is_beginning=is_beginning)
+        size = request.prompt_length
+        return await without_stalling(
+            size, applied, self.task, request, self.defaults, is_beginning=is_beginning
+        )
 
     def answered_as(self, dialect: str) -> Chosen:
         """The same, whose answer has another dialect than its path."""

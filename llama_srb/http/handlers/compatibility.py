@@ -26,7 +26,6 @@ from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
 from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.connections import BODY
 from llama_srb.http.foreign import NDJSON
 from llama_srb.http.handlers.bodies import parsed, path_of
 from llama_srb.http.handlers.chosen import Chosen, Registry
@@ -36,7 +35,7 @@ from llama_srb.http.middleware import json_response
 from llama_srb.http.streaming import Responder, Work, unranked
 from llama_srb.http.watchlist import Watchlist
 from llama_srb.request.fields import CompletionRequest
-from llama_srb.request.parse import parse_body, refuse_locked
+from llama_srb.request.parse import refuse_locked
 from llama_srb.request.truncate import chat_length, truncate_text
 
 OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic, openllm, sglang)  # the dialects of other servers
@@ -118,7 +117,7 @@ class Compatibility:
         if self.registry.are_several and "model" not in http.query:
             most = self.registry.settings.models_max or 0
             about = dataclasses.replace(about, max_instances=most)
-        return json_response(endpoint.answer(body, result, about))
+        return await parsed(http, lambda: json_response(endpoint.answer(body, result, about)))
 
     async def count_tokens(self, http: web.Request) -> web.Response:
         """The tokens of a chat's prompt; nothing is generated."""
@@ -157,29 +156,30 @@ class Compatibility:
             work = Work(generation, unranked, f"texts={len(answer.request.input)}{reservation.about}")
             return await self.responder.whole(http, work, answer)
 
-    def _genkey(self, http: web.Request) -> str:
-        return koboldai.genkey_of(parse_body(data) if (data := http[BODY]).strip() else {})
+    async def _genkey(self, http: web.Request) -> str:
+        return koboldai.genkey_of(await self.registry.bodies.read(http, may_be_empty=True))
 
-    def _watched_by(self, http: web.Request) -> koboldai.GenerationRecord | None:
+    async def _watched_by(self, http: web.Request) -> koboldai.GenerationRecord | None:
         """The progress of the caller's generation with this genkey."""
-        found = self._watchlist.find(http[CALLER].client, self._genkey(http))
+        found = self._watchlist.find(http[CALLER].client, await self._genkey(http))
         return found.record if found else None
 
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation so far."""
+        record = await self._watched_by(http)
         async with self.registry.bodies.one_at_a_time:
-            return json_response(koboldai.so_far(self._watched_by(http)))
+            return json_response(koboldai.so_far(record))
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
         """The tokens of a generation so far."""
-        record = self._watched_by(http)
+        record = await self._watched_by(http)
         tokens = record.tokens() if record else []  # a copy: the generation goes on while a thread renders it
         body = await asyncio.to_thread(koboldai.last_logprobs, record, tokens)
         return web.Response(body=body, content_type="application/json")
 
     async def kobold_abort(self, http: web.Request) -> web.Response:
         """Ends the caller's generation with this genkey; if there is none, an admin ends other clients'."""
-        genkey, grant = self._genkey(http), http[CALLER].grant
+        genkey, grant = await self._genkey(http), http[CALLER].grant
         own = self._watchlist.find(http[CALLER].client, genkey)
         found = [own] if own is not None and own.is_running else []
         if not found and genkey and grant is not None and grant.is_admin:

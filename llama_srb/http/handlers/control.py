@@ -16,6 +16,7 @@ from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
 from llama_srb.http.handlers.chosen import HELD, Registry
 from llama_srb.http.middleware import error_response, json_response, log_summary
+from llama_srb.http.route import pattern_of
 from llama_srb.http.streaming import Responder
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.http.websockets.conversation import Conversation
@@ -147,11 +148,18 @@ class Control:
             max_msg_size=settings.max_body,
             compress=False,  # a few compressed bytes could expand to a large message
         )
+        route = f"{http.method} {pattern_of(http)}"
+
+        def delivered() -> contextlib.ExitStack:
+            held = incoming.delivered()
+            held.enter_context(admission.metrics.loop.during(route))
+            return held
+
         await socket.prepare(http)
         self._sockets.add(socket)
         try:
             with self._connections.incoming(http, socket) as incoming:
-                await make(socket, incoming.delivered).serve()
+                await make(socket, delivered).serve()
         finally:
             self._sockets.discard(socket)
             admission.change.notify()

@@ -19,13 +19,13 @@ from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
 from llama_srb.request.parse import Defaults, canonical, refuse_locked
-from llama_srb.request.presets import Preset
 from llama_srb.request.rank_by import RankBy
 from llama_srb.request.story.meaning import Vectors
 from llama_srb.request.story.ruler import Counts
 from llama_srb.request.truncate import Command
 from llama_srb.request.values import INT32_MAX, RequestError, shown, wrong
 from llama_srb.tasks import Task, pin_of
+from llama_srb.tasks.presets import Preset
 
 
 class ModelFacts:

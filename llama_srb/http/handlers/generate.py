@@ -170,10 +170,10 @@ class Generate:
         """Prefills a prompt for a later request. If the client leaves before the end, this is cancelled."""
         chosen = await self.registry.of(http)
         with chosen.reserve(yields=True) as reservation:
-            return await self._prefix(chosen, reservation)
+            return await self._prefix(http, chosen, reservation)
 
-    async def _prefix(self, chosen: Chosen, reservation: Reservation) -> web.Response:
-        request = await self._beginning(chosen, reservation)
+    async def _prefix(self, http: web.Request, chosen: Chosen, reservation: Reservation) -> web.Response:
+        request = await self._beginning(http, chosen, reservation)
         chosen.facts.require_what_keeps_prefixes(request)
         async with reservation.prefix(request) as generation:
             log_summary.set(f" {generation.id}")
@@ -192,14 +192,17 @@ class Generate:
             answer["superseded"] = True
         return json_response({**answer, **warned(request.warnings)})
 
-    async def _beginning(self, chosen: Chosen, reservation: Reservation) -> CompletionRequest:
+    async def _beginning(
+        self, http: web.Request, chosen: Chosen, reservation: Reservation
+    ) -> CompletionRequest:
         """The request whose prompt is prefilled; that of a chat is made by the model's template."""
         body = chosen.body
         if body.get("messages") is not None and chosen.task is not None:
-            request = chosen.with_task(chat.parse(body, chosen.defaults)[0], is_beginning=True)
+            request, _ = await parsed(http, chat.parse, body, chosen.defaults)
+            request = await chosen.with_task(request, is_beginning=True)
             return await without_messages(request, chosen, reservation.command)
         if body.get("messages") is not None:
-            arguments = llamacpp.template_arguments(body)
+            arguments = await parsed(http, llamacpp.template_arguments, body)
             body = {
                 **body,
                 **dict.fromkeys(CHAT),
@@ -208,9 +211,9 @@ class Generate:
         bodies = openai.prompts(body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
-        request, _ = openai.parse(bodies[0], chosen.defaults, chosen.facts.infill)
+        request, _ = await parsed(http, openai.parse, bodies[0], chosen.defaults, chosen.facts.infill)
         request = await with_story(request, chosen, reservation.command)
-        return chosen.with_task(request, is_beginning=True)
+        return await chosen.with_task(request, is_beginning=True)
 
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""

@@ -15,7 +15,6 @@ from llama_srb.dialects import llamacpp, ollama, textgen
 from llama_srb.dialects.common.fields import text_of
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.connections import BODY
 from llama_srb.http.handlers.bodies import path_of
 from llama_srb.http.handlers.chosen import Chosen, Registry
 from llama_srb.http.handlers.facts import ModelFacts
@@ -23,7 +22,6 @@ from llama_srb.http.handlers.info import Info
 from llama_srb.http.middleware import DIALECT_OF, json_response
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS
 from llama_srb.models.residency import ModelBusy, ModelRemoved
-from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError
 
 MAX_EVENTS = 1000  # that wait for a slow reader, who then gets no more
@@ -153,7 +151,7 @@ class Loads:
 
     async def unload_loaded(self, http: web.Request) -> web.Response:
         """Unloads a model; without a name all that are loaded and that the caller may use."""
-        body = parse_body(data) if (data := http[BODY]).strip() else {}
+        body = await self.registry.bodies.read(http, may_be_empty=True)
         name, caller = textgen.loaded_name(body, ""), http[CALLER]
         found = [self._to_unload(name, caller)] if name else self.registry.allowed(caller)
         loaded = [facts for facts in found if self._is_loaded(facts)]

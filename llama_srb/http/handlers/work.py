@@ -37,7 +37,7 @@ async def prepared(
     facts, request = chosen.facts, await with_recalled(chosen.checked(request), chosen)
     request = await with_story(request, chosen, reservation.command, limit)
     compute_ahead(request, chosen)
-    request = chosen.with_task(request)
+    request = await chosen.with_task(request)
     request = await facts.tools.for_request(request, reservation.command)
     if limit is None:
         return request

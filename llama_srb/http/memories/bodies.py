@@ -14,8 +14,9 @@ import orjson
 
 from llama_srb.memory.filters import Filter, parse_filter
 from llama_srb.memory.records import MAX_FOUND, MAX_QUERY, Metadata, checked_metadata, checked_text
+from llama_srb.request.json_text import read_json
 from llama_srb.request.parse import read_fields
-from llama_srb.request.values import RequestError, require_shallow, whole, wrong
+from llama_srb.request.values import RequestError, whole, wrong
 
 METADATA = "X-Metadata"
 KEY = "api_key"  # of other paths' queries; here it would be stored
@@ -37,9 +38,8 @@ def metadata_of(query: Sequence[tuple[str, str]], header: str | None) -> Metadat
 
 
 def _in_header(text: str) -> dict[str, Any]:
-    require_shallow(METADATA, text, param="metadata")
     try:
-        found = orjson.loads(text.encode(errors="surrogateescape"))
+        found = read_json(METADATA, text.encode(errors="surrogateescape"), param="metadata")
     except ValueError as error:
         raise RequestError(f"{METADATA} is not JSON: {error}", param="metadata") from None
     if not isinstance(found, dict):

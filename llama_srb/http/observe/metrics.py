@@ -6,17 +6,19 @@ import time
 from collections.abc import Mapping
 from typing import Any, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
 from llama_srb.http.observe import llamacpp_metrics
+from llama_srb.http.observe.loop_watch import LoopWatch
 from llama_srb.http.observe.model_metrics import NOT_SERVED, Families, ModelMetrics, ModelNow
 from llama_srb.http.observe.request_metrics import PREFIX
 from llama_srb.http.observe.vllm_metrics import VllmGauges
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+STALLS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)  # seconds
 
 
 class ModelTotals(TypedDict):
@@ -60,6 +62,9 @@ class Metrics:
         self._running = Gauge(f"{PREFIX}_requests_open", about, registry=registry)
         about = "1 while a drain refuses new requests."
         self._draining = Gauge(f"{PREFIX}_draining", about, registry=registry)
+        about = "By how much the event loop was late for a timer, while requests were open."
+        stalls = Histogram(f"{PREFIX}_loop_stall_seconds", about, buckets=STALLS, registry=registry)
+        self.loop = LoopWatch(stalls.observe)
         self._families = Families(registry, by_model=by_model)
         self._vllm = VllmGauges(registry)
         self._served: set[str] = set()

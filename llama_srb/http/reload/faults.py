@@ -24,10 +24,10 @@ from llama_srb.memory.tables import read as read_memories
 from llama_srb.models import defaults
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
-from llama_srb.request.presets import SHIPPED, Preset, PresetError
-from llama_srb.request.presets import read as read_presets
 from llama_srb.tasks import Tasks
 from llama_srb.tasks import read as read_tasks
+from llama_srb.tasks.presets import SHIPPED, Preset, PresetError
+from llama_srb.tasks.presets import read as read_presets
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 

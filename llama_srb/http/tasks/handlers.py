@@ -15,7 +15,7 @@ from llama_srb.dialects.tasks.made_prompt import with_story as parts_of_story
 from llama_srb.http.answers import TaskEntry, TaskList
 from llama_srb.http.auth.access import QUERY_KEY
 from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.bodies import parsed
+from llama_srb.http.handlers.bodies import parsed, without_stalling
 from llama_srb.http.handlers.chosen import HELD, Chosen, Registry, in_use
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.work import without_messages
@@ -121,7 +121,8 @@ class TaskRoutes:
         with chosen.reserve() as reservation:
             request = await with_recalled(request, chosen)
             request = await with_story(request, chosen, reservation.command)
-            return json_response(await _made(request, chosen, reservation))
+            made = await _made(request, chosen, reservation)
+            return await without_stalling(request.prompt_length, json_response, made)
 
 
 def _name_in(body: Mapping[str, Any]) -> str:
@@ -132,7 +133,7 @@ def _name_in(body: Mapping[str, Any]) -> str:
 
 
 async def _made(request: CompletionRequest, chosen: Chosen, reservation: Reservation) -> MadePrompt:
-    whole = await without_messages(chosen.with_task(request), chosen, reservation.command)
+    whole = await without_messages(await chosen.with_task(request), chosen, reservation.command)
     given = whole.prompt_fields()
     if "tokens" in given:
         text = (await reservation.command("detokenize", tokens=given["tokens"]))["text"]
@@ -149,7 +150,8 @@ async def _made(request: CompletionRequest, chosen: Chosen, reservation: Reserva
     texts = parts_of_story(texts, request.assembled)
     parts = [{"text": text, "special": special} for _, text, special in texts]
     result = await reservation.command("tokenize", text=parts, add_special=True, pieces=True)
-    return made_prompt(chosen.name, texts, result, whole)
+    size = sum(len(text) for _, text, _ in texts)
+    return await without_stalling(size, made_prompt, chosen.name, texts, result, whole)
 
 
 def _texts_of_task(task: Task, request: CompletionRequest) -> Texts:

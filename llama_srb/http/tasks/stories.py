@@ -104,7 +104,7 @@ async def _compute(request: CompletionRequest, chosen: Chosen) -> None:
     """Nobody waits for an error, and the next request would only take longer."""
     try:
         with chosen.reserve(yields=True) as reservation:
-            prompt = chosen.with_task(request, is_beginning=True)
+            prompt = await chosen.with_task(request, is_beginning=True)
             async with reservation.prefix(prompt) as generation:
                 async for _ in generation:
                     pass

@@ -24,6 +24,7 @@ from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import EngineUnavailable, Exchange
 from llama_srb.engine.ranking import joining
 from llama_srb.http.auth.caller import Caller
+from llama_srb.http.handlers.bodies import without_stalling
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.handlers.work import prepared, rank_of
 from llama_srb.http.reservations import Reservation
@@ -86,17 +87,17 @@ class Conversation(ClientSocket):
 
     async def handle(self, data: str | bytes, held: contextlib.ExitStack) -> None:
         try:
-            command = turns.parse(data)
-            await self._run(command, held)
+            command = await without_stalling(len(data), turns.parse, data)
+            await self._run(command, held, len(data))
         except RequestError as error:
             await self.send(self.refusal(error))
         except EngineUnavailable as error:
             await self.send(turns.error(str(error), code="unavailable"))
 
-    async def _run(self, command: turns.Command, held: contextlib.ExitStack) -> None:
+    async def _run(self, command: turns.Command, held: contextlib.ExitStack, size: int) -> None:
         match command.op:
             case "turn":
-                self._begin(command, held)
+                await self._begin(command, held, size)
             case "choose":
                 await self._choose_candidate(command.body)
             case "cancel":
@@ -109,7 +110,7 @@ class Conversation(ClientSocket):
             raise RequestError(f"no turn {'is running' if running else 'has begun'}", param="op")
         return self._turns[-1]
 
-    def _begin(self, command: turns.Command, held: contextlib.ExitStack) -> None:
+    async def _begin(self, command: turns.Command, held: contextlib.ExitStack, size: int) -> None:
         if self._turns and self._turns[-1].is_running:
             running = self._turns[-1].number
             raise RequestError(f"turn {running} is running; wait for done, choose, or cancel it", param="op")
@@ -117,7 +118,7 @@ class Conversation(ClientSocket):
         messages.append({"role": "user", "content": command.text})
         trace = held.enter_context(self.caller.trace.request())
         chosen = self._choose({**command.body, "messages": messages}, self.caller.traced(trace))
-        request = chosen.checked(events.parse(chosen.body, chosen.defaults))
+        request = chosen.checked(await without_stalling(size, events.parse, chosen.body, chosen.defaults))
         recalled = {key: found for turn in self._turns for key, found in turn.recalled.items()}
         request = request.model_copy(update={"recalled": recalled})
         reservation = held.enter_context(chosen.reserve())

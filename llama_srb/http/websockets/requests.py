@@ -21,6 +21,7 @@ from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
 from llama_srb.http.auth.caller import Caller
+from llama_srb.http.handlers.bodies import without_stalling
 from llama_srb.http.handlers.chosen import Chosen
 from llama_srb.http.handlers.work import prepared, rank_of
 from llama_srb.http.reservations import Admission, Reservation
@@ -96,8 +97,8 @@ class Connection(ClientSocket):
     async def handle(self, data: str | bytes, held: contextlib.ExitStack) -> None:
         command = None
         try:
-            command = messages.parse(data)
-            self._run(command, held)
+            command = await without_stalling(len(data), messages.parse, data)
+            await self._run(command, held, len(data))
         except (RequestError, EngineUnavailable) as error:
             await self.send(self._refused(command, error))
 
@@ -111,10 +112,10 @@ class Connection(ClientSocket):
             return messages.error(**why)
         return messages.error(id=command.id, op=command.op if self._runs(command) else op, **why)
 
-    def _run(self, command: Command, held: contextlib.ExitStack) -> None:
+    async def _run(self, command: Command, held: contextlib.ExitStack, size: int) -> None:
         match command.op:
             case "generate":
-                self._start(command, held)
+                await self._start(command, held, size)
             case "cancel":
                 running = self._running_of(command)
                 running.cancel(_index(command.body, running.n))
@@ -132,17 +133,17 @@ class Connection(ClientSocket):
             raise RequestError(f"no request {command.id} is running", param="id")
         return running
 
-    def _start(self, command: Command, held: contextlib.ExitStack) -> None:
+    async def _start(self, command: Command, held: contextlib.ExitStack, size: int) -> None:
         if self._runs(command):
             raise RequestError(f"request {command.id} is running; another one needs another id", param="id")
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the maximum", param="id")
         trace = held.enter_context(self.caller.trace.request())
         chosen = self._choose(self._with_own_id(command.body), self.caller.traced(trace))
-        request = chosen.checked(events.parse(chosen.body, chosen.defaults))
+        chosen.hold_memories(held)
+        request = chosen.checked(await without_stalling(size, events.parse, chosen.body, chosen.defaults))
         # reserved here, not in the task: more commands may be in the same packet
         running = _Running(chosen, request, held.enter_context(chosen.reserve()))
-        chosen.hold_memories(held)
         if chosen.task is None and not chosen.facts.tools.may_change(request):
             running.begin()
         self._running[command.id] = running
