@@ -12,13 +12,20 @@ import itertools
 import json
 import os
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import aiohttp
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT)]
+
+from tests.support import worst_bodies  # noqa: E402
 
 WRITER, ATTACKER = "writer", "attacker"  # names of keys
 MARKS = {WRITER: "zqwriterqz", ATTACKER: "zqattackerqz"}  # each request of a key has its mark
@@ -179,6 +186,25 @@ async def nesting(c: Client) -> None:
         await c.post(path, b'{"prompt":"%b","x":%b%b}' % (c.new.encode(), b"[" * depth, b"]" * depth))
 
 
+async def stalls(c: Client) -> None:
+    """Bodies that would hold the event loop, by HTTP or as a message of a WebSocket."""
+    kind = c.dice.choice([*worst_bodies.VALUES, *worst_bodies.RAW])
+    data = worst_bodies.body(kind, c.dice.choice(("prompt", c.new)), c.many(LARGE), op="generate", id="1")
+    if c.dice.random() < 0.5:
+        await c.post(c.dice.choice(("/v1/events", "/v1/chat/completions", "/tokenize")), data)
+        return
+    async with c.http.ws_connect(c.url + "/v1/ws") as socket:
+        await socket.send_bytes(data)
+        await socket.receive()
+
+
+async def answers(c: Client) -> None:
+    """Large answers: an exact prompt, and alternatives to each token."""
+    await c.post("/v1/prompt", {"prompt": f"{c.new} " + "a dog " * c.many(170_000)})
+    body = {"prompt": c.prompt(), "n": c.many(256), "max_tokens": 16, "logprobs": 100, "stream": False}
+    await c.post("/v1/completions", body)
+
+
 async def biases(c: Client) -> None:
     bias = {str(i): -1e9 + c.dice.random() for i in range(2000)} | {
         f"{c.new}{i}": -1 for i in range(c.many(50_000))
@@ -220,7 +246,7 @@ ATTACKS: dict[str, Attack] = {
     made.__name__: made
     for made in (
         tokenize, detokenize, schemas, grammars, templates, stops, slow_readers, rankings, websockets,
-        connections, nesting, biases, prefixes, scores, vectors, polling,
+        connections, nesting, stalls, answers, biases, prefixes, scores, vectors, polling,
     )
 }  # fmt: skip
 
