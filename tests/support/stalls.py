@@ -13,7 +13,7 @@ from typing import TextIO
 
 from tests.support.bench import Bench
 
-LONGEST = 0.05 * 1.6  # seconds of CPU between two turns of the loop: the bound, and what other tests add by caches
+LONGEST = 0.05 * 1.6  # seconds of CPU between two turns of the loop: the bound, and the effect of other tests
 USUAL = 0.009  # seconds of CPU that fixed_loop() takes there
 TRIES = 3  # for a stretch that is too long: what else runs here makes it longer, never shorter
 PROGRAM = """
