@@ -26,4 +26,4 @@ def test_each_test_with_a_long_form_is_named_by_the_script() -> None:
 def test_an_unknown_part_is_refused_before_anything_runs() -> None:
     ended = subprocess.run([SCRIPT, "soak", "pools"], capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("scripts/long: no part is called 'pools'; there are: bodies models pool")
+    assert ended.stderr.startswith("scripts/long: no part is called 'pools'; there are: bodies stalls")
