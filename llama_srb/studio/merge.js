@@ -1,7 +1,7 @@
 // Two versions of a story become one tree that has the nodes of both. Pure data.
 
 import { partsOf, readParts } from "./parts.js";
-import { newId, raise } from "./tree.js";
+import { newId, raise, spelling } from "./tree.js";
 
 /** What the writer sees of a story besides its tree and its shelf, by the words for it. */
 const FIELDS = {
@@ -32,18 +32,22 @@ export function merge(mine, theirs) {
     const id = nodes[node.id] ? newId() : node.id;
     nodes[id] = { ...node, id, parent, children: [] };
     nodes[parent].children.push(id);
-    places.set(node.id, id);
     added++;
+    return id;
+  };
+  // A node that was cut or moved here has its text elsewhere, or in a copy that an earlier merge has made.
+  const placeOf = (node, parent) => {
+    const here = nodes[node.id];
+    if (here?.parent === parent && isSame(here, node)) return node.id;
+    return (here && spelling(story, parent, node.text)?.id) ?? add(node, parent);
   };
   const same = [nodes[other.id], top].find((node) => node && isSame(node, other));
-  if (same || !other.text) places.set(other.id, (same ?? raise(story)).id);
-  else add(other, raise(story).id);
+  const above = same ?? (top.text ? raise(story) : top);
+  places.set(other.id, same || !other.text ? above.id : placeOf(other, above.id));
   const work = [...other.children];
   while (work.length) {
     const node = theirs.nodes[work.shift()];
-    const [here, parent] = [nodes[node.id], places.get(node.parent)];
-    if (here && here.parent === parent && isSame(here, node)) places.set(node.id, node.id);
-    else add(node, parent);
+    places.set(node.id, placeOf(node, places.get(node.parent)));
     work.push(...node.children);
   }
   const differs = (read) => asText(read(mine)) !== asText(read(theirs));

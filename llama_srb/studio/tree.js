@@ -213,7 +213,7 @@ function writeLeaf(story, leaf, text) {
 }
 
 /** The node under `id`, or `id` itself, where exactly this text ends; null if there is none but `without`. */
-function spelling(story, id, text, without = null) {
+export function spelling(story, id, text, without = null) {
   if (!text) return story.nodes[id];
   for (const node of childrenOf(story, id)) {
     const found =

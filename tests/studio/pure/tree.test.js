@@ -1,0 +1,153 @@
+// A story as a tree: whatever a writer does, it stays one, and keeps what was chosen among.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  cutAt,
+  heldBack,
+  join,
+  joinable,
+  newStory,
+  patched,
+  patchOf,
+  promptFor,
+  split,
+  textBehind,
+  textOf,
+  withoutReturns,
+  wordDiff,
+  write,
+} from "#studio/tree.js";
+import { ACTIONS, assertTree, eachSeed, lost, placeIn, places, randomStory } from "./trees.js";
+
+test("after each action a story is one tree", () =>
+  eachSeed((random) => {
+    const story = newStory();
+    for (let step = 0; step < 25; step++) {
+      ACTIONS[random.pick(Object.keys(ACTIONS))](story, random);
+      assertTree(story);
+    }
+  }));
+
+test("the text is what was typed, and nothing else that was there is lost", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const leaf = story.nodes[story.current];
+    const isOpen = leaf.source === "user" && !leaf.children.length; // which the writer goes on writing
+    const text = textOf(story).slice(0, placeIn(textOf(story), random)) + random.words(3);
+    const before = places(story).filter((one) => !isOpen || one !== textOf(story));
+    write(story, text);
+    assert.equal(textOf(story), text);
+    assertTree(story);
+    assert.deepEqual(lost(before, story), []);
+    assert.deepEqual(write(story, text), [], "the same text is no change");
+  }));
+
+test("a node that has children keeps its text when the writer types over it", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const before = structuredClone(story.nodes);
+    write(story, random.words(3));
+    for (const { id, text, children } of Object.values(before))
+      if (children.length) assert.ok(text.startsWith(story.nodes[id].text), "it was cut at most");
+  }));
+
+test("a cut ends a node at its place and keeps the text and all branches", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const [before, text] = [places(story), textOf(story)];
+    const at = placeIn(text, random);
+    const node = cutAt(story, at);
+    assertTree(story);
+    assert.equal(textOf(story, node.id), text.slice(0, at));
+    assert.equal(textOf(story), text);
+    assert.deepEqual(lost(before, story), []);
+  }));
+
+test("the parts of a split node have its text and its tokens between them", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const node = random.pick(Object.values(story.nodes));
+    const { text, tokens } = structuredClone(node);
+    const rest = split(story, node.id, placeIn(text, random));
+    if (!rest) return;
+    assert.equal(node.text + rest.text, text);
+    if (rest.tokens) assert.deepEqual([...node.tokens, ...rest.tokens], tokens);
+    for (const part of [node, rest])
+      if (part.tokens) assert.equal(part.tokens.map((token) => token.text).join(""), part.text);
+  }));
+
+test("a join keeps the text and each place but the joined node's", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    for (const id of Object.keys(story.nodes).filter((one) => joinable(story, one)).slice(0, 1)) {
+      const gone = textOf(story, joinable(story, id).id);
+      const [before, text] = [places(story).filter((one) => one !== gone), textOf(story)];
+      join(story, id);
+      assertTree(story);
+      assert.equal(textOf(story), text);
+      assert.deepEqual(lost(before, story), []);
+    }
+  }));
+
+test("only spaces and tabs are held back, and what stands behind them is the rest", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const text = textOf(story);
+    const at = placeIn(text, random);
+    const end = heldBack(story, at);
+    assert.match(text.slice(end, at), /^[ \t]*$/);
+    const node = cutAt(story, end);
+    const behind = textBehind(story, node.id, at);
+    assert.ok(text.endsWith(behind));
+    assert.match(text.slice(end, text.length - behind.length), /^[ \t]*$/);
+  }));
+
+test("a prompt says the whole text, with or without a candidate that is continued", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    for (const id of Object.keys(story.nodes)) {
+      const text = textOf(story, id);
+      assert.deepEqual(promptFor(story, id, () => false), { prompt: text, text });
+      const fields = promptFor(story, id, () => true);
+      assert.ok(text.endsWith(fields.prompt ?? ""));
+      assert.equal(fields.text, text);
+    }
+  }));
+
+test("a patch makes the second text of the first one, and of no other", () =>
+  eachSeed((random) => {
+    const a = random.words(8);
+    const at = placeIn(a, random);
+    const b = a.slice(0, at) + random.words(2) + a.slice(random.pick([at, a.length]));
+    assert.equal(patched(a, patchOf(a, b)), b);
+    const [start, length, by, before] = patchOf(a, b);
+    assert.equal(a.slice(start, start + length), before);
+    assert.ok(by.isWellFormed() && before.isWellFormed(), "no half of a character");
+    if (before) assert.equal(patched(a.slice(0, start), [start, length, by, before]), null);
+  }));
+
+test("long texts are compared by stretches, with the same result", () =>
+  eachSeed((random) => {
+    const a = "0123456789".repeat(1000 + random.below(2000));
+    const [from, to] = [random.below(a.length), random.below(a.length)].sort((x, y) => x - y);
+    const [start, length, by] = patchOf(a, a.slice(0, from) + "x" + a.slice(to));
+    assert.deepEqual([start, length, by], [from, to - from, "x"]);
+  }, 50));
+
+test("the words that differ are those of both texts, in order", () =>
+  eachSeed((random) => {
+    const texts = [random.words(8), random.words(8)];
+    const words = wordDiff(...texts);
+    const of = (kinds) => words.flatMap(([kind, word]) => (kinds.includes(kind) ? [word] : [])).join("");
+    assert.deepEqual([of(["same", "gone"]), of(["same", "new"])], texts.map((text) => text.trimEnd()));
+  }));
+
+test("carriage returns are removed from texts, tokens and their alternatives", () => {
+  const token = { text: "a\r\n", logprob: -1, top: [{ text: "a\r\n", logprob: -1 }] };
+  const [{ text, tokens }] = [withoutReturns({ text: "a\r\n", tokens: [token] })];
+  assert.deepEqual([text, tokens[0].text, tokens[0].top[0].text], ["a\n", "a\n", "a\n"]);
+  const plain = { text: "a\n" };
+  assert.equal(withoutReturns(plain), plain, "a node without any is itself");
+});
