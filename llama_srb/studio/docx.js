@@ -15,7 +15,8 @@ export async function fromDocx(buffer) {
   const parsed = await readXml(buffer, "word/document.xml");
   if (parsed === null) throw new Error("it has no word/document.xml");
   const names = namesOf(await readXml(buffer, "word/styles.xml"));
-  return [...parsed.getElementsByTagNameNS(WORDS, "p")].map((one) => lineOf(one, names)).join("\n");
+  const lines = [...parsed.getElementsByTagNameNS(WORDS, "p")].map((one) => lineOf(one, names));
+  return lines.join("\n").replaceAll("\r", "");
 }
 
 async function readXml(buffer, part) {

@@ -25,7 +25,7 @@ async function textOfFile(file) {
   const bytes = await file.arrayBuffer();
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-    if (!text.includes("\0")) return text.replace(/\r\n?/g, "\n"); // as the text field has them
+    if (!text.includes("\0")) return text.replace(/\r\n?/g, "\n"); // as the text field has line breaks
   } catch {}
   throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
 }
@@ -40,7 +40,12 @@ export async function fromFile(file) {
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
   if (!read) throw new Error(`${name}: expected ${EXPECTED}`);
-  return read(data, name.replace(/\.json$/i, ""));
+  try {
+    return read(data, name.replace(/\.json$/i, ""));
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    throw new Error(`${name} is damaged: a part of it is missing or of another type`);
+  }
 }
 
 const EXPECTED =
@@ -175,13 +180,16 @@ function mikupad(data, name) {
   return story;
 }
 
-const asJson = (text) => {
+/** The value of a JSON text, without carriage returns; the text itself when it is none. */
+function asJson(text) {
   try {
-    return JSON.parse(text);
+    return JSON.parse(text, /\\r|\\u000d/i.test(text) ? withoutReturn : undefined);
   } catch {
     return text;
   }
-};
+}
+
+const withoutReturn = (_, value) => (typeof value === "string" ? value.replaceAll("\r", "") : value);
 
 /** A token with its probabilities in our form; null when it has none. */
 function tokenOf({ content, prob, completion_probabilities }) {

@@ -85,7 +85,6 @@ export async function createStory(name = "Untitled", kind = "story") {
 /** Opens a new or imported story and stores it. It opens at once, so that what is typed next goes into it. */
 export async function adopt(story) {
   commit();
-  for (const node of Object.values(story.nodes)) Object.assign(node, withoutReturns(node));
   store.keep(story, Object.values(story.nodes));
   show(story);
   await store.flush();

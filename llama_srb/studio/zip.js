@@ -6,8 +6,19 @@ const END = 0x06054b50;
 const LONGEST_COMMENT = 65_557; // bytes from the last record's beginning to the end of a file
 const MOST = 64e6; // bytes of one file after decompression
 
-/** The text of one file in a zip; null if it is not there. */
+const DAMAGED = "the zip file is damaged";
+
+/** The text of one file in a zip; null if it is not there. Error when the zip is none, or damaged. */
 export async function readZipped(buffer, wanted) {
+  try {
+    return await find(buffer, wanted);
+  } catch (error) {
+    const isOfBytes = [RangeError, TypeError].includes(error.constructor); // not there, or not compressed
+    throw isOfBytes ? new Error(DAMAGED) : error;
+  }
+}
+
+async function find(buffer, wanted) {
   const data = new DataView(buffer);
   let at = buffer.byteLength - 22;
   const first = Math.max(0, buffer.byteLength - LONGEST_COMMENT);
@@ -15,7 +26,7 @@ export async function readZipped(buffer, wanted) {
   if (at < first) throw new Error("it is no zip file");
   let entry = data.getUint32(at + 16, true);
   for (let left = data.getUint16(at + 10, true); left > 0; left--) {
-    if (data.getUint32(entry, true) !== CENTRAL) throw new Error("the zip file is damaged");
+    if (data.getUint32(entry, true) !== CENTRAL) throw new Error(DAMAGED);
     const [name, extra, comment] = [28, 30, 32].map((place) => data.getUint16(entry + place, true));
     const path = new TextDecoder().decode(new Uint8Array(buffer, entry + 46, name));
     if (path === wanted) return decompressed(buffer, data, entry);
@@ -30,8 +41,14 @@ async function decompressed(buffer, data, entry) {
   const local = data.getUint32(entry + 42, true);
   const begin = local + 30 + data.getUint16(local + 26, true) + data.getUint16(local + 28, true);
   const packed = new Blob([new Uint8Array(buffer, begin, size)]);
-  if (method === 0) return packed.text();
-  if (method !== 8) throw new Error(`the zip file uses the compression ${method}; 0 and 8 can be read`);
+  if (method !== 0 && method !== 8)
+    throw new Error(`the zip file uses the compression ${method}; 0 and 8 can be read`);
+  const content = await (method ? await inflated(packed) : packed).arrayBuffer();
+  if (checksum(new Uint8Array(content)) !== data.getUint32(entry + 16, true)) throw new Error(DAMAGED);
+  return new TextDecoder().decode(content);
+}
+
+async function inflated(packed) {
   const reader = packed.stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
   const parts = [];
   let length = 0;
@@ -40,7 +57,7 @@ async function decompressed(buffer, data, entry) {
     if (length > MOST) throw new Error(`a file in the zip file has more than ${MOST} bytes`);
     parts.push(next.value);
   }
-  return new Blob(parts).text();
+  return new Blob(parts);
 }
 
 /** A zip file of texts by path. */

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose
@@ -129,16 +126,6 @@ def test_the_orders_are_those_of_the_server(page: Page, server: Server) -> None:
         settings_ = page.evaluate("() => JSON.parse(localStorage.getItem('studio.settings'))")
         assert settings_["values"] == {"rank_by": value}
     expect(page.locator(".row").filter(has_text=ORDER)).to_have_attribute("title", row["meaning"])
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_too_few_candidates_are_asked_for_without_such_fields(page: Page, n: int) -> None:
-    values = {"prune": {"at": [4], "keep": 2}, "finish": {"first": 2}, "rank_by": "certainty"}
-    settings(page, **FEW, n=n, values=values)
-    body = asked(page)
-    assert {"prune", "finish", "rank_by"} & set(body) == ({"rank_by"} if n > 1 else set())
-    over(page, n)
-    expect(page.locator(".card .figures").first).not_to_contain_text(re.compile("prune|finish|rank_by"))
 
 
 def test_a_wrong_mark_is_named_at_its_setting(page: Page) -> None:

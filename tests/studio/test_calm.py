@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.test_accessible import AXE, RUN
 from tests.support.hands import compose, editor
+from tests.support.rows import each_row
 from tests.support.steps import act, ask, cards, settings
 
 ROOT = Path(__file__).parents[2]
@@ -129,27 +129,7 @@ def test_texts_run_in_their_own_direction(page: Page) -> None:
     assert editor(page).evaluate("one => getComputedStyle(one).unicodeBidi") == "plaintext"
 
 
-@pytest.mark.parametrize(("text", "count"), [("", "0 words"), ("Once", "1 word"), ("Once upon", "2 words")])
+@each_row("text, count", [("", "0 words"), ("Once", "1 word"), ("Once upon", "2 words")])
 def test_words_are_counted_in_plain_english(page: Page, text: str, count: str) -> None:
     compose(page, text)
     expect(page.locator(".count")).to_have_text(count)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
-        b"Once\x00upon",
-        "Es wäre".encode("latin-1"),
-        "Once".encode("utf-16"),
-    ],
-    ids=["png", "nul", "latin-1", "utf-16"],
-)
-def test_a_binary_file_is_refused(page: Page, tmp_path: Path, data: bytes) -> None:
-    file = tmp_path / "story.md"
-    file.write_bytes(data)
-    compose(page, "Mine")
-    page.get_by_role("button", name="Stories").click()
-    page.get_by_label("File to import").set_input_files(file)
-    expect(page.get_by_role("alert")).to_contain_text("story.md is no text in UTF-8")
-    expect(editor(page)).to_have_value("Mine")

@@ -1,23 +1,23 @@
-"""Files of other tools: Word, NovelAI's lorebooks, SillyTavern's world info, KoboldAI Lite's saves.
+"""Word's files, which need a page's parser of XML, and lore: python-docx writes and reads Word's.
 
-SillyTavern wrote its files here (tests/clients/capture/world_info.py), python-docx writes and reads Word's.
-The forms of the others are those that these tools' public sources read and write. The texts are ours.
+How files of other tools are read is tested without a page: pure/files.test.js.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import docx
-import pytest
+from docx.document import Document
 from docx.oxml.ns import qn
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose, editor
-from tests.support.places import CHARACTER, WORLD
+from tests.support.rows import each_row
 
 LOREBOOK = {
     "lorebookVersion": 5,
@@ -44,31 +44,6 @@ LOREBOOK = {
         {"text": "Not used.", "displayName": "Off", "keys": ["x"], "enabled": False},
     ],
 }
-TAVERN_LORE = (
-    {
-        "name": "The tower",
-        "text": "The tower has no door.",
-        "keys": "tower\nkeep",
-        "also": "night",
-        "order": 120,
-    },
-    {"name": "The king", "text": "The king never sleeps.", "keys": "king", "always": True, "order": 90},
-    {"name": "The well", "text": "The well is dry.", "keys": "well", "order": 80},
-)  # second keys of "NOT ANY" have no place here
-KOBOLD = {
-    "gamestarted": True,
-    "prompt": "The lamp went out.",
-    "memory": "A dark house.",
-    "authorsnote": "Be slow.",
-    "anotetemplate": "[Author's note: <|>]",
-    "actions": [" Mara laughed.", " Nobody spoke."],
-    "actions_metadata": {},
-    "worldinfo": [
-        {"key": "Mara, smith", "keysecondary": "", "keyanti": "", "content": "Mara is a smith.",
-         "comment": "Mara", "folder": None, "selective": False, "constant": False, "probability": 100},
-    ],
-    "wifolders_d": {}, "wifolders_l": [], "anotestr": 320,
-}  # fmt: skip
 
 
 def bring(page: Page, file: Path) -> None:
@@ -117,24 +92,7 @@ def test_a_lorebook_of_novelai_becomes_lore_of_the_story(page: Page, tmp_path: P
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("file", [WORLD, CHARACTER], ids=["a world", "a character's book"])
-def test_world_info_of_sillytavern_becomes_lore_of_the_story(page: Page, tmp_path: Path, file: Path) -> None:
-    bring(page, file)
-    told(page, "3 entries added to the lore of “Untitled”, 1 that are off left out")
-    assert lore(page, tmp_path) == [entry(**one) for one in TAVERN_LORE]
-
-
-def test_a_save_of_koboldai_lite_becomes_a_story(page: Page, tmp_path: Path) -> None:
-    bring(page, written(tmp_path, "house.json", KOBOLD))
-    expect(editor(page)).to_have_value("The lamp went out. Mara laughed. Nobody spoke.")
-    expect(page.locator(".origins .by-user")).to_have_text(["The lamp went out."])
-    expect(page.locator(".origins .by-model")).to_have_text([" Mara laughed.", " Nobody spoke."])
-    assert lore(page, tmp_path) == [entry(name="Mara", text="Mara is a smith.", keys="Mara\nsmith")]
-    story = json.loads(exported(page, tmp_path, "Export JSON").read_text())["story"]["parts"]
-    assert (story["memory"], story["note"]["text"]) == ("A dark house.", "Be slow.")
-
-
-def test_a_word_file_becomes_a_story_with_its_headings(page: Page, tmp_path: Path) -> None:
+def english() -> Document:
     document = docx.Document()
     document.add_heading("Chapter 1", 1)
     paragraph = document.add_paragraph("The ")
@@ -142,15 +100,10 @@ def test_a_word_file_becomes_a_story_with_its_headings(page: Page, tmp_path: Pat
     paragraph.add_run(" ran & <hid>.\tThen")
     document.add_heading("A part", 2)
     document.add_paragraph("Ende gut, „alles gut“: né 日本.")
-    document.save(str(tmp_path / "My book.docx"))
-    bring(page, tmp_path / "My book.docx")
-    expect(editor(page)).to_have_value(
-        "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本."
-    )
-    expect(page.get_by_role("heading", level=1)).to_have_text("My book")
+    return document
 
 
-def test_headings_of_a_word_in_another_language_are_headings(page: Page, tmp_path: Path) -> None:
+def german() -> Document:
     """A German Word writes styleId="berschrift1" for the style whose name is “heading 1”."""
     document = docx.Document()
     for level, id in ((1, "berschrift1"), (2, "berschrift2")):
@@ -158,9 +111,25 @@ def test_headings_of_a_word_in_another_language_are_headings(page: Page, tmp_pat
     document.add_heading("Kapitel", 1)
     document.add_paragraph("Der Fuchs.")
     document.add_heading("Ein Teil", 2)
-    document.save(str(tmp_path / "Buch.docx"))
-    bring(page, tmp_path / "Buch.docx")
-    expect(editor(page)).to_have_value("# Kapitel\nDer Fuchs.\n## Ein Teil")
+    return document
+
+
+WORDS = {
+    english: "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本.",
+    german: "# Kapitel\nDer Fuchs.\n## Ein Teil",
+}
+
+
+@each_row("made, text", WORDS.items())
+def test_a_word_file_becomes_a_story_with_its_headings(
+    page: Page, tmp_path: Path, made: Callable[[], Document], text: str
+) -> None:
+    name = f"My {made.__name__} book"
+    made().save(str(tmp_path / f"{name}.docx"))
+    bring(page, tmp_path / f"{name}.docx")
+    expect(editor(page)).to_have_value(text)
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    page.keyboard.press("Escape")
 
 
 def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:
@@ -187,15 +156,3 @@ def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page
     bring_again.set_input_files(file)
     expect(page.get_by_role("heading", level=1)).to_have_text("My book _ more")
     expect(editor(page)).to_have_value(text)
-
-
-WRONG = {"text": b"no zip", "cut": b"PK\x03\x04" + bytes(30), "empty": b""}
-
-
-@pytest.mark.parametrize("data", WRONG.values(), ids=WRONG)
-def test_a_damaged_word_file_is_refused_and_the_story_stays(page: Page, tmp_path: Path, data: bytes) -> None:
-    compose(page, "Mine")
-    (tmp_path / "a.docx").write_bytes(data)
-    bring(page, tmp_path / "a.docx")
-    expect(page.get_by_role("alert").filter(has_text="a.docx is no story: it is no zip file")).to_be_visible()
-    expect(editor(page)).to_have_value("Mine")

@@ -122,14 +122,6 @@ def test_the_text_behind_a_chosen_rewrite_is_no_candidate(page: Page) -> None:
     expect(cards(page)).to_have_count(0)
 
 
-def test_a_part_of_a_sentence_is_rewritten_without_an_end(page: Page) -> None:
-    begin = STORY.index("sun")
-    body = rewritten(page, begin, begin + len("sun"))
-    assert body["prompt"] == STORY[: begin - 1]
-    assert "end" not in body
-    assert body["rank_by"]["following"]["text"].startswith(". One day,")
-
-
 def test_a_model_with_a_chat_template_is_told_to_rewrite(browser: Browser) -> None:
     with (
         serving("--", "-t", "1", "--chat-template", "chatml") as server,
@@ -327,39 +319,6 @@ def test_a_part_of_a_rewrite_leaves_the_tokens_of_the_rest(page: Page) -> None:
     assert value(page, STORY) == BEFORE + word + BEHIND
     stand(page, [rest])
     assert "".join(cards(page).nth(0).locator(".token").all_text_contents()) == rest
-
-
-SENTENCES = {
-    " “Run!” he said.": 1,
-    " Well... maybe.": 1,
-    " Mr. Fox met Dr. Hen.": 1,
-    " He saw J.R. Fox, e.g. at home.": 1,
-    " He ran to No. 5 of Main St. on Oct. 3.": 1,
-    " She said no. 5 foxes ran.": 1,  # as the server reads it
-    " Was it No. 5? No. He ran.": 3,
-    " “Run!” He ran. Where?!": 3,
-    "\n\nThe bird\n\nIt sang.": 2,
-    "「走れ。」と彼は言った。": 1,
-    "走った。寝た。": 2,
-}
-
-
-def test_a_rewrite_has_as_many_sentences_as_the_passage(page: Page) -> None:
-    settings(page, next=False, n=1)
-    found = {}
-    for passage in SENTENCES:
-        begin = len(BEFORE + passage) - len(passage.lstrip())
-        body = rewritten(page, begin, len(BEFORE + passage), BEFORE + passage + BEHIND)
-        found[passage] = body["end"]["sentences"]
-        expect(page.locator(".card.running")).to_have_count(0)
-    assert found == SENTENCES
-
-
-def test_one_rewrite_has_no_order_and_a_fragment_no_end(page: Page) -> None:
-    settings(page, next=False, n=1, length={"kind": "sentences", "count": 2})
-    begin = STORY.index("sun")
-    body = rewritten(page, begin, begin + len("sun"))
-    assert ("end" in body, "rank_by" in body) == (False, False)
 
 
 def rewrite_that_stands(page: Page) -> tuple[str, str]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose, editor
@@ -27,15 +22,6 @@ def test_candidates_behind_a_trailing_space_are_names(page: Page) -> None:
     first = texts(page)[0]
     page.keyboard.press("Alt+1")
     assert value(page, NAMED + " ") == NAMED + first
-
-
-def test_tabs_are_held_back_and_line_breaks_are_not(page: Page) -> None:
-    settings(page, **FEW)
-    assert asked(page, NAMED + "\t ")["prompt"] == NAMED
-    over(page, 4)
-    assert asked(page, "The end.\n\n")["prompt"] == "The end.\n\n"
-    over(page, 4)
-    assert asked(page, "The end.\n\n  ")["prompt"] == "The end.\n\n"
 
 
 def test_a_candidate_without_a_space_removes_the_writers(page: Page) -> None:
@@ -117,30 +103,3 @@ def test_a_candidates_line_breaks_are_those_of_the_text_field(page: Page) -> Non
     page.wait_for_timeout(UNDO_STEP_MS)
     expect(page.locator(".origins .by-user")).to_have_text([OPENING])
     expect(page.locator(".origins .by-model")).to_have_count(1)
-
-
-LINES = "One.\r\nTwo.\r\nThree."
-NODES = {"r": {"text": "", "children": ["a"]}, "a": {"text": LINES, "source": "model"}}
-STORY: dict[str, Any] = {"name": "x", "root": "r", "current": "a", "nodes": NODES}
-FILES = {
-    "by-user": ("x.md", LINES),
-    "by-model": ("x.json", json.dumps({"format": "llama-srb studio", "version": 1, "story": STORY})),
-}
-
-
-@pytest.mark.parametrize("origin", FILES)
-def test_an_imported_files_line_breaks_are_those_of_the_text_field(
-    page: Page, tmp_path: Path, origin: str
-) -> None:
-    name, content = FILES[origin]
-    (tmp_path / name).write_bytes(content.encode())
-    page.get_by_role("button", name="Stories").click()
-    page.locator("input[type=file]").set_input_files(tmp_path / name)
-    expect(editor(page)).to_have_value("One.\nTwo.\nThree.")
-    page.keyboard.press("Escape")
-    editor(page).evaluate("field => field.setSelectionRange(9, 9)")
-    with page.expect_request("**/v1/events") as sent:
-        page.keyboard.press("Control+Enter")
-    assert sent.value.post_data_json["prompt"] == "One.\nTwo."
-    origins = page.locator(".origins [class^=by-]")
-    assert {one.get_attribute("class") for one in origins.all()} == {origin}

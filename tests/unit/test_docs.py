@@ -44,9 +44,13 @@ def test_each_log_line_is_explained() -> None:
 
 
 def test_each_test_that_the_studio_page_names_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "studio.md").read_text()))
+    page = (ROOT / "docs" / "studio.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
     tests = {
         name for file in (*STUDIO_TESTS, STORED) for name in re.findall(r"def (test_\w+)\(", file.read_text())
     }
     assert len(named) > 20
     assert named - tests == set()
+    files = set(re.findall(r"`(\w+\.test\.js)`", page))  # node's tests are named by sentences
+    assert files
+    assert files - {file.name for file in (ROOT / "tests/studio/pure").glob("*.test.js")} == set()
