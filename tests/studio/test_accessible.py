@@ -6,15 +6,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.steps import act, ask, cards, over, settings
+from tests.support.rows import each_row
+from tests.support.steps import act, afresh, ask, cards, over, settings
 
 AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 RUN = """async () => (await axe.run({resultTypes: ["violations"]})).violations
     .filter(({impact}) => impact === "serious" || impact === "critical")
     .flatMap(({id, help, nodes}) => nodes.map(({html}) => `${id}: ${help}: ${html.slice(0, 200)}`))"""
+
+
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+def faults(page: Page) -> list[str]:
+    """What axe-core finds in the page as it is, in light and in dark colours."""
+    page.evaluate(AXE)
+    found: list[str] = []
+    for scheme in SCHEMES:
+        page.emulate_media(color_scheme=scheme)
+        found += [f"{scheme}: {one}" for one in page.evaluate(RUN)]
+    return found
 
 
 def empty(page: Page) -> None:
@@ -90,14 +103,11 @@ def chat(page: Page) -> None:
     page.locator(".card .text").first.click()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    "state", [empty, candidates, tree, inside, parts_and_diff, controls, stories, shelf, background, chat]
-)
-def test_axe_finds_nothing_serious(
-    page: Page, state: Callable[[Page], None], scheme: Literal["light", "dark"]
-) -> None:
-    page.emulate_media(color_scheme=scheme)
+STATES = [empty, candidates, tree, inside, parts_and_diff, controls, stories, shelf, background, chat]
+
+
+@each_row("state", STATES)
+def test_axe_finds_nothing_serious(page: Page, state: Callable[[Page], None]) -> None:
+    afresh(page)
     state(page)
-    page.evaluate(AXE)
-    assert page.evaluate(RUN) == []
+    assert faults(page) == []

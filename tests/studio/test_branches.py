@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.studio.test_accessible import AXE, RUN
+from tests.studio.test_accessible import faults
 from tests.support.hands import compose, editor, go
-from tests.support.steps import settings
+from tests.support.rows import each_row
+from tests.support.steps import afresh, settings
 
 NODES = 220
 WIDE = 10  # siblings
@@ -73,9 +73,10 @@ def readable(page: Page) -> None:
     assert box(page).evaluate(LETTERS) >= READABLE
 
 
-@pytest.mark.parametrize("columns", [2, 21, 219])
+@each_row("columns", [2, 21, 219])
 def test_a_tree_of_220_nodes_is_never_an_empty_box(page: Page, tmp_path: Path, columns: int) -> None:
     page.set_viewport_size({"width": 1280, "height": 600})
+    afresh(page)
     opened(page, tmp_path, columns)
     readable(page)
     for _ in range(12):
@@ -145,8 +146,7 @@ def test_the_passage_below_the_tree_is_reached_by_keyboard(page: Page, tmp_path:
     opened(page, tmp_path, 21)
     passage = page.get_by_role("region", name="The passage")
     assert passage.evaluate("one => one.scrollHeight > one.clientHeight"), "it is longer than its place"
-    page.evaluate(AXE)
-    assert page.evaluate(RUN) == []
+    assert faults(page) == []
     page.locator(".leaf.current").focus()
     page.keyboard.press("Tab")
     expect(passage).to_be_focused()

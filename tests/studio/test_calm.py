@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.studio.test_accessible import AXE, RUN
+from tests.studio.test_accessible import faults
 from tests.support.hands import compose, editor
 from tests.support.rows import each_row
 from tests.support.steps import act, ask, cards, settings
@@ -66,8 +66,7 @@ def test_a_question_mark_opens_the_sheet_of_keys(page: Page) -> None:
     expect(sheet).to_be_visible()
     found = [row.locator("td").all_text_contents() for row in sheet.locator("tbody tr").all()]
     assert found == rows_of_the_page()
-    page.evaluate(AXE)
-    assert page.evaluate(RUN) == []
+    assert faults(page) == []
     page.keyboard.press("Escape")
     expect(sheet).to_be_hidden()
     page.get_by_role("button", name="Keys").click()

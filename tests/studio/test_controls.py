@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose
+from tests.support.rows import each_row
 from tests.support.serving import Server
-from tests.support.steps import OPENING, Body, asked, cards, figures, over, settings
+from tests.support.steps import OPENING, Body, afresh, asked, cards, figures, over, settings
 
 
 def panel(page: Page) -> None:
@@ -126,10 +126,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("kind", WRONG)
+@each_row("kind", WRONG)
 def test_the_servers_error_is_marked_at_its_place(page: Page, kind: str) -> None:
     text, label, marked = WRONG[kind]
-    settings(page, structure={"kind": kind, "text": text})
+    afresh(page, structure={"kind": kind, "text": text})
     panel(page)
     compose(page, OPENING)
     page.keyboard.press("Control+Enter")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import itertools
+
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose, editor
-from tests.support.steps import OPENING, ask, cards, over, settings, stand, texts, value
+from tests.support.rows import each_row
+from tests.support.steps import OPENING, afresh, ask, cards, over, settings, stand, texts, value
 
 ENDED = "Tom was happy. He went home and slept.\n\nThe end."
 FEW = {"max_tokens": 6, "next": False}
@@ -61,12 +63,11 @@ def test_tab_goes_to_the_button_in_place_of_cards(page: Page) -> None:
     over(page, 4)
 
 
-@pytest.mark.parametrize("keys", ["x", "ab", " and"])
-@pytest.mark.parametrize("is_slow", [False, True], ids=["at once", "after a pause"])
+@each_row("keys, is_slow", itertools.product(["x", "ab", " and"], [False, True]))
 def test_after_a_stray_key_and_backspace_the_candidates_are_there(
     page: Page, keys: str, is_slow: bool
 ) -> None:
-    settings(page, **FEW)
+    afresh(page, **FEW)
     ask(page)
     before = texts(page)
     page.keyboard.type(keys)

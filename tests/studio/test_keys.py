@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose, editor
-from tests.support.steps import LONG, OPENING, act, ask, cards, gone, over, settings, streaming, texts, value
+from tests.support.rows import each_row
+from tests.support.steps import (
+    LONG,
+    OPENING,
+    act,
+    afresh,
+    ask,
+    cards,
+    gone,
+    over,
+    settings,
+    streaming,
+    texts,
+    value,
+)
 
 FEW = {"max_tokens": 6, "next": False}
 MIDDLE = 10  # of OPENING
@@ -39,9 +52,9 @@ def test_typing_after_a_click_on_a_candidate_goes_to_the_text(page: Page) -> Non
     expect(editor(page)).to_have_value(chosen + " 2")
 
 
-@pytest.mark.parametrize("made", ["3", "£", "\u00a1"])
+@each_row("made", ["3", "£", "\u00a1"])
 def test_alt_and_a_digit_choose_from_the_text_whatever_character_they_make(page: Page, made: str) -> None:
-    settings(page, **FEW)
+    afresh(page, **FEW)
     ask(page)
     third = texts(page)[2]
     keys = page.context.new_cdp_session(page)
@@ -60,9 +73,9 @@ def test_alt_gr_and_a_digit_choose_nothing(page: Page) -> None:
     expect(editor(page)).to_have_value(OPENING + ".")
 
 
-@pytest.mark.parametrize("key", ["Tab", "ArrowDown"])
+@each_row("key", ["Tab", "ArrowDown"])
 def test_tab_and_down_go_to_the_cards_where_digits_and_letters_work(page: Page, key: str) -> None:
-    settings(page, **FEW)
+    afresh(page, **FEW)
     ask(page)
     page.keyboard.press(key)
     expect(cards(page).first).to_be_focused()
@@ -99,9 +112,9 @@ def test_the_first_page_names_the_keys(page: Page) -> None:
     assert "Esc returns to the text" in first[1]
 
 
-@pytest.mark.parametrize("colours", [False, True], ids=["plain", "inside"])
+@each_row("colours", [False, True], ids=["plain", "inside"])
 def test_shift_and_a_click_choose_a_part_wherever_the_caret_is(page: Page, colours: bool) -> None:
-    settings(page, max_tokens=12, next=False, colours=colours)
+    afresh(page, max_tokens=12, next=False, colours=colours)
     ask(page)
     page.keyboard.press("Control+Home")
     for _ in range(MIDDLE):

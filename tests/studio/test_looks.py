@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose
-from tests.support.steps import LONG, OPENING, ask, cards, settings
+from tests.support.rows import each_row
+from tests.support.steps import LONG, OPENING, afresh, ask, cards, settings
 
 PANELS = ("Stories", "Branches", "Settings", "Shelf")
 CUT = """() => [...document.querySelectorAll(".count, .button, .act, .facts, h2")]
@@ -16,10 +16,10 @@ CUT = """() => [...document.querySelectorAll(".count, .button, .act, .facts, h2"
     .map((one) => one.textContent)"""
 
 
-@pytest.mark.parametrize("width", [375, 768, 1280, 2560])
+@each_row("width", [375, 768, 1280, 2560])
 def test_nothing_is_cut_off_and_nothing_scrolls_sideways(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    settings(page, max_tokens=8)
+    afresh(page, max_tokens=8)
     ask(page)
     expect(page.locator(".status")).to_contain_text("of 1024")
     for panel in PANELS:
@@ -51,9 +51,10 @@ TOUCHING = f"""panel => ({FIELDS})(panel).map((one) => one.closest("label") ?? o
     .map((one) => one.textContent)"""
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@each_row("width", [390, 1280])
 def test_fields_stand_apart_and_their_words_are_dark_and_whole(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
+    afresh(page)
     compose(page, OPENING)
     for name in ("Background", "Settings", "Stories"):
         page.get_by_role("button", name=name, exact=True).click()
@@ -68,15 +69,16 @@ def test_fields_stand_apart_and_their_words_are_dark_and_whole(page: Page, width
 def test_a_page_without_animation_frames_is_drawn_too(page: Page) -> None:
     page.add_init_script("window.requestAnimationFrame = () => 0")
     settings(page, max_tokens=6)
+    page.reload()
     ask(page)
 
 
-@pytest.mark.parametrize(("wish", "name"), [("reduce", "none"), ("no-preference", "wait")])
+@each_row("wish, name", [("reduce", "none"), ("no-preference", "wait")])
 def test_nothing_moves_for_users_who_prefer_reduced_motion(
     page: Page, wish: Literal["reduce", "no-preference"], name: str
 ) -> None:
     page.emulate_media(reduced_motion=wish)
-    settings(page, **LONG)
+    afresh(page, **LONG)
     compose(page, OPENING)
     page.keyboard.press("Control+Enter")
     expect(cards(page)).to_have_count(4)

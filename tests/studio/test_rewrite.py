@@ -6,15 +6,28 @@ import itertools
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.real.answer_cases import INFILL
 from tests.support.browser import visiting
 from tests.support.hands import compose, editor, into
 from tests.support.models import write_model
+from tests.support.rows import each_row
 from tests.support.serving import Server, serving
-from tests.support.steps import Body, ask, asked, cards, next_over, over, settings, shown, stand, texts, value
+from tests.support.steps import (
+    Body,
+    afresh,
+    ask,
+    asked,
+    cards,
+    next_over,
+    over,
+    settings,
+    shown,
+    stand,
+    texts,
+    value,
+)
 
 BEFORE = "Once upon a time, there was a little fox."
 MIDDLE = " He liked to play in the sun."
@@ -167,9 +180,9 @@ LONG_PASSAGE = " and so on" * 600  # which no sentence ends: its rewrites may ha
 UNDO_STEP_MS = 600  # longer than the pause that ends one
 
 
-@pytest.mark.parametrize("end", [len(BEFORE), len(STORY)], ids=["first sentence", "everything"])
+@each_row("end", [len(BEFORE), len(STORY)], ids=["first sentence", "everything"])
 def test_a_passage_at_the_beginning_is_rewritten_in_its_place(page: Page, end: int) -> None:
-    settings(page, next=False, n=2)
+    afresh(page, next=False, n=2)
     assert rewritten(page, 0, end)["prompt"] == ""
     over(page, 2)
     first = texts(page)[0]
@@ -323,7 +336,7 @@ def test_a_part_of_a_rewrite_leaves_the_tokens_of_the_rest(page: Page) -> None:
 
 def rewrite_that_stands(page: Page) -> tuple[str, str]:
     """Chooses a rewrite, pins another one, and asks for rewrites of the chosen one; returns both."""
-    settings(page, next=False, n=2, **SPREAD)
+    afresh(page, next=False, n=2, **SPREAD)
     rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
     over(page, 2)
     chosen, other = texts(page)
@@ -338,7 +351,7 @@ def rewrite_that_stands(page: Page) -> tuple[str, str]:
     return story, other
 
 
-@pytest.mark.parametrize("number", [1, 2], ids=["the old text", "another rewrite"])
+@each_row("number", [1, 2], ids=["the old text", "another rewrite"])
 def test_one_version_of_a_passage_takes_the_place_of_another(page: Page, number: int) -> None:
     story, other = rewrite_that_stands(page)
     page.keyboard.press(f"Alt+{number}")

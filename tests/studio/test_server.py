@@ -76,6 +76,7 @@ ENDLESS_BODY = """{
 def test_the_last_event_ends_a_request_even_if_its_body_does_not_end(page: Page) -> None:
     page.add_init_script(ENDLESS_BODY)
     settings(page, max_tokens=6)
+    page.reload()
     ask(page)
     page.keyboard.press("Escape")  # while a request runs, Escape would stop it
     expect(editor(page)).to_be_focused()
@@ -116,6 +117,7 @@ def test_with_several_models_one_can_be_chosen(page: Page) -> None:
     expect(page.get_by_label("Model")).to_have_count(0)
     page.route("**/v1/models", two)
     settings(page, max_tokens=5, next=False)
+    page.reload()
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Model").select_option("storyteller")
     with page.expect_request("**/v1/events") as sent:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.studio.test_accessible import AXE, RUN
+from tests.studio.test_accessible import faults
 from tests.studio.tuning import (
     CONTROL,
     FACT,
@@ -27,6 +26,7 @@ from tests.studio.tuning import (
     view,
 )
 from tests.support.hands import editor
+from tests.support.rows import each_row
 from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import OPENING, ask, cards, settings
@@ -260,9 +260,10 @@ def test_the_keys_of_a_story_do_nothing_there(page: Page) -> None:
 VIEWS = ("Compare", "Prompt", "Memory", "TOML")
 
 
-@pytest.mark.parametrize("width", [375, 768, 1280, 2560])
+@each_row("width", [375, 768, 1280, 2560])
 def test_nothing_scrolls_sideways(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
+    view(page, "Compare")
     if width < 1000:
         expect(page.get_by_label("Postfix")).to_be_hidden()
         view(page, "Edit")
@@ -277,14 +278,11 @@ def test_nothing_scrolls_sideways(page: Page, width: int) -> None:
         assert page.locator(".tuning").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(page: Page, scheme: Literal["light", "dark"]) -> None:
-    page.emulate_media(color_scheme=scheme)
+def test_axe_finds_nothing_serious(page: Page) -> None:
     tuning(page, "recalls")
     page.get_by_label("Postfix").fill(" But")
     page.get_by_label("show every setting").check()
     run(page)
-    page.evaluate(AXE)
     for name in VIEWS:
         view(page, name)
         if name == "Memory":
@@ -292,4 +290,4 @@ def test_axe_finds_nothing_serious(page: Page, scheme: Literal["light", "dark"])
             expect(page.locator(".found li")).to_have_count(1)
         if name == "Prompt":
             expect(page.locator(".control")).not_to_have_count(0)
-        assert page.evaluate(RUN) == []
+        assert faults(page) == []

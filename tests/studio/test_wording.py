@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
+from tests.support.rows import each_row
 from tests.support.steps import LONG, act, ask, cards, choose, settings, streaming
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ OLD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("words", OLD)
+@each_row("words", OLD)
 def test_no_page_or_document_has_the_old_words(words: str) -> None:
     files = [*ROOT.glob("llama_srb/studio/*.js"), ROOT / "docs/studio.md", ROOT / "README.md"]
     assert [file.name for file in files if words in file.read_text()] == []

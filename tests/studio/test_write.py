@@ -6,15 +6,16 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose, editor, go
+from tests.support.rows import each_row
 from tests.support.serving import Server
 from tests.support.steps import (
     LONG,
     OPENING,
     act,
+    afresh,
     ask,
     cards,
     choose,
@@ -246,9 +247,9 @@ def test_hostile_text_stays_text(page: Page) -> None:
     assert "owned" not in page.title()
 
 
-@pytest.mark.parametrize("kind", ["JSON", "Markdown"])
+@each_row("kind", ["JSON", "Markdown"])
 def test_exports_and_imports(page: Page, tmp_path: Path, kind: str) -> None:
-    settings(page, max_tokens=6, next=False)
+    afresh(page, max_tokens=6, next=False)
     ask(page)
     text = choose(page, 1)
     page.get_by_role("button", name="Stories").click()

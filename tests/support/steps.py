@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -21,11 +20,27 @@ def cards(page: Page) -> Locator:
     return page.locator(".card")
 
 
+SETTINGS = """values => import(new URL("studio/session.js", document.baseURI))
+    .then(({ DEFAULTS, setting }) => setting({ ...DEFAULTS, ...values }))"""
+
+
 def settings(page: Page, **values: Any) -> None:
-    """Stores settings as the page does, and reloads it."""
-    page.evaluate("s => localStorage.setItem('studio.settings', s)", json.dumps(values))
-    page.reload()
-    editor(page).wait_for()
+    """Puts these settings, and else the usual ones, in the place of all, as the page's controls do."""
+    page.evaluate(SETTINGS, values)
+    drawn(page)
+
+
+ANOTHER = "import(new URL('studio/library.js', document.baseURI)).then(({ createStory }) => createStory())"
+
+
+def afresh(page: Page, **values: Any) -> None:
+    """Begins another story with these settings and no panel, on a page that a row of a table has used."""
+    settings(page, **values)
+    page.evaluate(ANOTHER)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary")).to_have_count(0)
+    expect(editor(page)).to_have_value("")
+    expect(cards(page)).to_have_count(0)
 
 
 def ask(page: Page, text: str = OPENING, n: int = 4) -> None:

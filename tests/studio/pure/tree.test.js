@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  childrenOf,
   cutAt,
   heldBack,
   join,
@@ -42,6 +43,27 @@ test("the text is what was typed, and nothing else that was there is lost", () =
     assertTree(story);
     assert.deepEqual(lost(before, story), []);
     assert.deepEqual(write(story, text), [], "the same text is no change");
+  }));
+
+test("a candidate that is typed is found, and not written again", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    for (const { id, text } of childrenOf(story, story.current)) {
+      const typed = structuredClone(story);
+      write(typed, textOf(story, id));
+      assert.deepEqual(Object.keys(typed.nodes), Object.keys(story.nodes), text);
+    }
+  }));
+
+test("what is typed behind a text and taken back leaves nothing", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const { source, children } = story.nodes[story.current];
+    if (source === "user" && !children.length) return; // it is typed in place
+    const [text, before] = [textOf(story), Object.keys(story.nodes)];
+    write(story, `${text}${random.words(2)}!`); // which no branch has
+    write(story, text);
+    assert.deepEqual([Object.keys(story.nodes), textOf(story)], [before, text]);
   }));
 
 test("a node that has children keeps its text when the writer types over it", () =>
