@@ -108,7 +108,7 @@ async def serve(
                                     await stopping[0].wait()
                         log.info("stopping")
                         await asyncio.gather(site.stop(), rpc.drain())
-                        await _stop(residency, memories.pending, settings.stop_grace, stopping[1])
+                        await _stop(residency, memories.lasting.pending, settings.stop_grace, stopping[1])
             finally:
                 for helper in helpers:
                     helper.cancel()

@@ -5,20 +5,29 @@ has as many of them as fit, and begins with the last ones of the chunk before. A
 semchunk, at clauses or words. semchunk does not get the whole text, because it counts one text at a time and
 many texts several times, and because its chunks with an overlap are often half empty. It counts characters
 here, and its pieces are then counted like sentences.
+
+`chunked` is a generator without I/O, so that a subprocess may run it: 16 MB of short lines take seconds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import accumulate, pairwise
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import NamedTuple, TypeAlias
 
 from .records import Chunk, Chunking, extra
 
 CountTokens: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[int]]]
+Span: TypeAlias = tuple[int, int]
 
-COUNTED_AT_ONCE = 1024  # texts of one call
+COUNTED_AT_ONCE, COUNTED_SIZE = 1024, 64 << 10  # texts and characters of one call
+CUT_AT_ONCE = 64 << 10  # characters: semchunk's time grows faster than its text
+SENTENCES_AT_ONCE = 4096
+MOST_KNOWN = 50_000  # counts that are kept, so that an equal text is counted once
+SHORT = 8 << 10  # characters of a text that may be cut in the event loop: a few milliseconds
+PER_TOKEN = 32  # characters, more than tokens have
 _END = re.compile(r"(?:[.!?…][\"'”’»)\]]{0,8}(?=\s)|[。！？][」』”’）]{0,8}|\n)\s*")  # noqa: RUF001, it is Chinese and Japanese
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufeff]")
 _RUNS = (  # each takes time in proportion to the text
@@ -27,6 +36,32 @@ _RUNS = (  # each takes time in proportion to the text
     (re.compile(r"[^\S\n]+\n"), "\n"),
     (re.compile(r"\n{3,}"), "\n\n"),
 )
+
+
+class Piece(NamedTuple):
+    """A part of a text that is not divided, with its tokens."""
+
+    start: int
+    end: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Asks for the numbers of tokens of these texts."""
+
+    texts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The next chunks of a text."""
+
+    chunks: list[Chunk]
+
+
+Chunked: TypeAlias = Generator[Count | Made, Sequence[int], None]
+"""Yields what it asks for and what it has made; the answer to Count is sent, and nothing to Made."""
 
 
 def cleaned(text: str) -> str:
@@ -39,79 +74,138 @@ def cleaned(text: str) -> str:
 
 async def chunks_of(text: str, chunking: Chunking, count_tokens: CountTokens) -> list[Chunk]:
     """The chunks of a cleaned text, in order. The tokens of a chunk's pieces are at most chunking.tokens."""
-    spans, n_spans = _sentences(text, chunking.separators), -1
-    while len(spans) != n_spans:  # until nothing is cut any more
-        n_spans = len(spans)
-        counts = await _count(text, spans, count_tokens)
-        spans = [
-            part
-            for span, count in zip(spans, counts, strict=True)
-            for part in ([span] if count <= chunking.tokens else _cut(text, span, count, chunking.tokens))
-        ]
-    return [
-        Chunk(*_stripped(text, spans[first][0], spans[last - 1][1]), sum(counts[first:last]))
-        for first, last in _filled(counts, chunking)
-    ]
+    steps, made = chunked(text, chunking), list[Chunk]()
+    step = next(steps, None)
+    while step is not None:
+        counts: Sequence[int] = ()
+        if isinstance(step, Made):
+            made += step.chunks
+        else:
+            counts = await count_tokens(step.texts)
+        step = following(steps, counts)
+    return made
 
 
-def _sentences(text: str, separators: Sequence[str]) -> list[tuple[int, int]]:
+def following(steps: Chunked, counts: Sequence[int]) -> Count | Made | None:
+    """The step behind the one that these counts answer; None at the end."""
+    try:
+        return steps.send(counts)
+    except StopIteration:
+        return None
+
+
+def chunked(text: str, chunking: Chunking) -> Chunked:
+    """The steps in which a cleaned text becomes chunks."""
+    sentences, known, left = _sentences(text, chunking.separators), dict[str, int](), list[Piece]()
+    while some := list(islice(sentences, SENTENCES_AT_ONCE)):
+        pieces = yield from _counted(text, some, chunking.tokens, known)
+        full, left = _filled(left, pieces, chunking)
+        if full:
+            yield Made([_chunk(text, one) for one in full])
+    if left:
+        yield Made([_chunk(text, left)])
+
+
+def _sentences(text: str, separators: Sequence[str]) -> Iterator[Span]:
     """Stretches that cover the text, each with the separator and the space at its end."""
     end = _END
     if separators:
         longest_first = sorted(separators, key=len, reverse=True)
         end = re.compile(rf"(?:{'|'.join(map(re.escape, longest_first))})\s*")
-    borders = [0, *(found.end() for found in end.finditer(text))]
-    if borders[-1] < len(text):
-        borders.append(len(text))
-    return list(pairwise(borders))
+    begin = 0
+    for found in end.finditer(text):
+        yield begin, (begin := found.end())
+    if begin < len(text):
+        yield begin, len(text)
 
 
-def _cut(text: str, span: tuple[int, int], count: int, tokens: int) -> list[tuple[int, int]]:
-    """Cuts a long stretch into parts of about half a chunk, so that few of them are still too long."""
+def _counted(
+    text: str, spans: list[Span], tokens: int, known: dict[str, int]
+) -> Generator[Count, Sequence[int], list[Piece]]:
+    """The stretches with their tokens; one with more than a chunk is cut, until nothing can be cut."""
+    spans = [part for one in spans for part in _short(text, one, tokens)]
+    n_spans = -1
+    while len(spans) != n_spans:
+        n_spans = len(spans)
+        texts = [text[start:end] for start, end in spans]
+        if len(known) > MOST_KNOWN:
+            known.clear()
+        for some in _calls(one for one in dict.fromkeys(texts) if one not in known):
+            known.update(zip(some, (yield Count(some)), strict=True))
+        counts = [known[one] for one in texts]
+        if max(counts) > tokens:
+            spans = [
+                part
+                for span, count in zip(spans, counts, strict=True)
+                for part in ([span] if count <= tokens else _cut(text, span, _half(span, tokens, count)))
+            ]
+    return [Piece(*span, count) for span, count in zip(spans, counts, strict=True)]
+
+
+def _short(text: str, span: Span, tokens: int) -> list[Span]:
+    """The parts of a stretch that certainly has more tokens than a chunk; they are cut without counting."""
     start, end = span
-    characters = max(1, min((end - start) * tokens // (2 * count), (end - start) // 2))
+    if end - start <= PER_TOKEN * tokens:
+        return [span]
+    borders = [*range(start, end, CUT_AT_ONCE), end]
+    return [part for one in pairwise(borders) for part in _cut(text, one, 2 * tokens)]
+
+
+def _half(span: Span, tokens: int, count: int) -> int:
+    """The characters of about half a chunk, so that few parts are still too long."""
+    length = span[1] - span[0]
+    return max(1, min(length * tokens // (2 * count), length // 2))
+
+
+def _cut(text: str, span: Span, characters: int) -> list[Span]:
+    """Cuts a long stretch into parts of at most so many characters."""
+    start, end = span
     _, offsets = extra("semchunk").chunk(text[start:end], characters, len, memoize=False, offsets=True)
     begins = [start, *(start + first for first, _ in offsets[1:]), end]  # each with the space behind it
     return list(pairwise(begins))
 
 
-async def _count(text: str, spans: Sequence[tuple[int, int]], count_tokens: CountTokens) -> list[int]:
-    """The tokens of each stretch; an equal one is counted once."""
-    pieces = [text[start:end] for start, end in spans]
-    known: dict[str, int] = {}
-    wanted = list(dict.fromkeys(pieces))
-    for first in range(0, len(wanted), COUNTED_AT_ONCE):
-        some = wanted[first : first + COUNTED_AT_ONCE]
-        known |= zip(some, await count_tokens(some), strict=True)
-    return [known[piece] for piece in pieces]
+def _calls(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The texts of each call that counts tokens."""
+    some, size = list[str](), 0
+    for text in texts:
+        if some and (len(some) == COUNTED_AT_ONCE or size + len(text) > COUNTED_SIZE):
+            yield some
+            some, size = [], 0
+        some.append(text)
+        size += len(text)
+    if some:
+        yield some
 
 
-def _filled(counts: Sequence[int], chunking: Chunking) -> list[tuple[int, int]]:
-    """Which pieces are in each chunk, as (first, behind the last)."""
-    before = list(accumulate(counts, initial=0))
-    found: list[tuple[int, int]] = []
-    first = last = 0
-    while last < len(counts):
-        last += 1  # a character with more tokens than a chunk is a chunk
-        while last < len(counts) and before[last + 1] - before[first] <= chunking.tokens:
-            last += 1
-        found.append((first, last))
-        if last == len(counts):
-            break
-        first = _overlapping(before, first, last, chunking)
-    return found
+def _filled(
+    begun: list[Piece], pieces: Sequence[Piece], chunking: Chunking
+) -> tuple[list[list[Piece]], list[Piece]]:
+    """The pieces of each chunk that is full, and those of the one that is begun."""
+    full = list[list[Piece]]()
+    n_tokens = sum(one.tokens for one in begun)
+    for piece in pieces:
+        if begun and n_tokens + piece.tokens > chunking.tokens:
+            full.append(begun)
+            begun = _overlap(begun, min(chunking.overlap, chunking.tokens - piece.tokens))
+            n_tokens = sum(one.tokens for one in begun)
+        begun.append(piece)  # a character with more tokens than a chunk is a chunk
+        n_tokens += piece.tokens
+    return full, begun
 
 
-def _overlapping(before: Sequence[int], first: int, last: int, chunking: Chunking) -> int:
-    """Where the next chunk begins: before `last` by as many pieces as the overlap has room for."""
-    next_piece = before[last + 1] - before[last]
-    room = min(chunking.overlap, chunking.tokens - next_piece)
-    begin = last
-    while begin - 1 > first and before[last] - before[begin - 1] <= room:
+def _overlap(before: Sequence[Piece], room: int) -> list[Piece]:
+    """The last pieces of a chunk, but not all, that have at most `room` tokens."""
+    begin = len(before)
+    while begin > 1 and before[begin - 1].tokens <= room:
         begin -= 1
-    return begin
+        room -= before[begin].tokens
+    return list(before[begin:])
 
 
-def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
+def _chunk(text: str, pieces: Sequence[Piece]) -> Chunk:
+    """The chunk of these pieces, without the space around it."""
+    start, end = pieces[0].start, pieces[-1].end
     part = text[start:end]
-    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+    tokens = sum(one.tokens for one in pieces)
+    return Chunk(start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip()), tokens)

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from llama_srb.request.values import whole
 
-from .chunks import chunks_of, cleaned
-from .documents import DEFAULT_LIMITS, DocumentLimits, text_of
+from .chunks import SHORT, cleaned
+from .documents import CleanText, Documents, Reading
 from .filters import NO_FILTER, Filter
 from .records import (
     MAX_FOUND,
@@ -34,6 +34,7 @@ from .records import (
     checked_id,
     checked_metadata,
     checked_text,
+    extra,
     nothing_shown,
 )
 from .stores import NewDocument, Reader, Store
@@ -41,12 +42,15 @@ from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
 from .stores.vectors import normalised
 
+PLAIN = "text/plain; charset=utf-8"
 EMBEDDED_AT_ONCE = 32  # chunks of one call
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 
 async def open_store(settings: MemorySettings, facts: Facts, rebuilding: bool = False) -> Store:
     """Opens the store of a memory; MemoryUnusable. rebuilding: vectors of another model are accepted."""
+    for module in ("numpy", "semchunk"):  # now, not when a client waits for the event loop
+        extra(module)
     if isinstance(settings.store, FileStore):
         return await SqliteStore.open(settings.store.path, settings.name, facts, rebuilding=rebuilding)
     return await QdrantStore.open(settings.store, settings.name, facts, rebuilding)
@@ -56,24 +60,24 @@ class Memory:
     """A memory with its store open; `close` it at the end."""
 
     def __init__(
-        self, settings: MemorySettings, model: EmbeddingModel, store: Store, limits: DocumentLimits
+        self, settings: MemorySettings, model: EmbeddingModel, store: Store, documents: Documents
     ) -> None:
         self.settings = settings
         self.model = model
         self._store = store
-        self._limits = limits
+        self._documents = documents
 
     @classmethod
     async def open(
         cls,
         settings: MemorySettings,
         model: EmbeddingModel,
-        limits: DocumentLimits = DEFAULT_LIMITS,
+        documents: Documents | None = None,
         rebuilding: bool = False,
     ) -> Memory:
         """MemoryUnusable if its vectors are another model's, unless it is opened for `rebuild`."""
         store = await open_store(settings, model.facts(settings.chunking), rebuilding)
-        return cls(settings, model, store, limits)
+        return cls(settings, model, store, documents or Documents())
 
     async def close(self) -> None:
         await self._store.close()
@@ -81,7 +85,7 @@ class Memory:
     async def using(self, model: EmbeddingModel) -> Memory:
         """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
         await self._store.require(model.facts(self.settings.chunking))
-        return Memory(self.settings, model, self._store, self._limits)
+        return Memory(self.settings, model, self._store, self._documents)
 
     @property
     def facts(self) -> Facts:
@@ -93,27 +97,40 @@ class Memory:
         on_progress: OnProgress = nothing_shown,
     ) -> Stored:  # fmt: skip
         """Stores a file in place of what the owner's document had before; RequestError."""
-        checked_id(id), checked_metadata(metadata)
-        text = await text_of(body, content_type, self._limits)
-        return await self.put(id, text, metadata=metadata, owner=owner, on_progress=on_progress)
+        async with self._documents.reading_body(body, content_type, self.settings.chunking, owner) as read:
+            return await self.put_read(id, read, metadata=metadata, owner=owner, on_progress=on_progress)
 
     async def put(
         self, id: object, text: object, *, metadata: object = None, owner: str = OPERATOR,
         on_progress: OnProgress = nothing_shown,
     ) -> Stored:  # fmt: skip
-        """Stores a text in place of what the owner's document had before; RequestError.
+        """Stores a text in place of what the owner's document had before; RequestError."""
+        given = checked_text(text, "text", self._documents.limits.text)
+        if len(given) > SHORT:
+            body = given.encode()
+            return await self.put_body(
+                id, body, PLAIN, metadata=metadata, owner=owner, on_progress=on_progress
+            )
+        kept = checked_text(cleaned(given), "text", self._documents.limits.text)
+        read = CleanText(kept, self.settings.chunking)
+        return await self.put_read(id, read, metadata=metadata, owner=owner, on_progress=on_progress)
+
+    async def put_read(
+        self, id: object, read: Reading, *, metadata: object = None, owner: str = OPERATOR,
+        on_progress: OnProgress = nothing_shown,
+    ) -> Stored:  # fmt: skip
+        """Stores what was read of a document in place of what the owner's had before; RequestError.
 
         A text that the owner has stored before, under any id, is not computed again.
         """
-        checked = cleaned(checked_text(text, "text", self._limits.text))
-        new = NewDocument(checked_id(id), owner, checked_text(checked, "text", self._limits.text),
-                          checked_metadata(metadata))  # fmt: skip
-        on_progress(Progress("read", len(checked), len(checked)))
+        new = NewDocument(checked_id(id), owner, read.text, checked_metadata(metadata))
+        on_progress(Progress("read", len(new.text), len(new.text)))
         if (linked := await self._store.link(new)) is not None:
+            await read.close()
             count, replaced = linked
             on_progress(Progress("stored", count, count))
             return Stored(new.id, count, 0, replaced)
-        chunks, vectors = await self._computed(new.text, on_progress)
+        chunks, vectors = await self._computed(read, on_progress)
         replaced = await self._store.add(new, chunks, vectors)
         on_progress(Progress("stored", len(chunks), len(chunks)))
         return Stored(new.id, len(chunks), len(chunks), replaced)
@@ -163,20 +180,22 @@ class Memory:
         done = 0
         while (text := await self._store.rebuild_next(facts)) is not None:
             key, content = text
-            await self._store.rebuild_text(key, *await self._computed(content, on_progress))
+            read = CleanText(content, self.settings.chunking)  # however long it is: nobody else waits
+            await self._store.rebuild_text(key, *await self._computed(read, on_progress))
             done += 1
         return done
 
-    async def _computed(self, text: str, on_progress: OnProgress) -> tuple[list[Chunk], Vector]:
+    async def _computed(self, read: Reading, on_progress: OnProgress) -> tuple[list[Chunk], Vector]:
         """The chunks of a text and their vectors."""
-        chunks = await chunks_of(text, self.settings.chunking, self.model.count_tokens)
+        chunks = await read.chunks(self.model.count_tokens)
         on_progress(Progress("chunked", len(chunks), len(chunks)))
-        vectors: list[Sequence[float]] = []
+        vectors = extra("numpy").empty((len(chunks), self.model.width), "f4")
         for first in range(0, len(chunks), EMBEDDED_AT_ONCE):
             some = chunks[first : first + EMBEDDED_AT_ONCE]
-            vectors += list(await self._vectors([text[one.start : one.end] for one in some]))
-            on_progress(Progress("embedded", len(vectors), len(chunks)))
-        return chunks, normalised(vectors, self.model.width)
+            behind = first + len(some)
+            vectors[first:behind] = await self._vectors([read.text[one.start : one.end] for one in some])
+            on_progress(Progress("embedded", behind, len(chunks)))
+        return chunks, vectors
 
     async def _vectors(self, texts: Sequence[str]) -> Any:
         """MemoryUnusable if the model gives vectors of another width than it has said."""

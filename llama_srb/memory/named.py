@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
 
-from .documents import DEFAULT_LIMITS, DocumentLimits
+from .documents import Documents
 from .memory import Memory, open_store
 from .records import EmbeddingModel, Facts, FileStore, MemorySettings, QdrantSettings, no_such
 from .stores import Store
@@ -67,12 +67,12 @@ class Memories:
         settings: Iterable[MemorySettings],
         model_of: ModelOf,
         stores: OpenStores | None = None,
-        limits: DocumentLimits = DEFAULT_LIMITS,
+        documents: Documents | None = None,
     ) -> None:
         self.settings = {one.name: one for one in settings}
         self._model_of = model_of
         self._stores = stores or OpenStores()
-        self._limits = limits
+        self._documents = documents or Documents()
         self._open: dict[str, Memory] = {}
         self._opening = {name: asyncio.Lock() for name in self.settings}
 
@@ -95,7 +95,7 @@ class Memories:
                 settings = self.settings[name]
                 model = await self._model_of(settings.embedding_model)
                 store = await self._stores.open(settings, model.facts(settings.chunking))
-                self._open[name] = Memory(settings, model, store, self._limits)
+                self._open[name] = Memory(settings, model, store, self._documents)
             return self._open[name]
 
     async def close(self) -> None:

@@ -12,11 +12,9 @@ from llama_srb.http.auth.api_keys import Grant, Key
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
-from llama_srb.http.memories.access import MemoryAccess, owner_of
-from llama_srb.http.memories.pending import Pending
+from llama_srb.http.memories.access import Lasting, MemoryAccess, owner_of
 from llama_srb.http.reservations import Admission
 from llama_srb.memory.filters import parse_filter
-from llama_srb.memory.named import OpenStores
 from llama_srb.memory.tables import read
 from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import served as of_settings
@@ -41,7 +39,7 @@ async def access(tmp_path: Path) -> AsyncIterator[MemoryAccess]:
     settings = load({"ctx": 2048}, config=str(file), environ={})
     model, residency = of_settings(settings), Residency(limits_of(settings))
     registry = Registry(settings, Admission(Load()), [model], {}, residency, Tasks([]))
-    access = MemoryAccess(read(settings), registry, OpenStores(), Pending())
+    access = MemoryAccess(read(settings), registry, Lasting())
     await access.open()
     async with residency:
         await residency.add(model)
@@ -70,7 +68,7 @@ async def test_a_shared_memory_has_the_same_prompt_of_two_keys_once(
 ) -> None:
     for caller in (ALICE, BOB, ALICE):
         access.store(memory, CAT, caller)
-    await access.pending.wait_for_all()
+    await access.lasting.pending.wait_for_all()
     documents = await (await access.reading(memory, ROOT)).documents(of_all=True)
     assert [one.owner for one in documents] == expected
     found = [(await access.recall(memory, CAT, 1, caller))[0].document for caller in (ALICE, BOB)]
@@ -79,7 +77,7 @@ async def test_a_shared_memory_has_the_same_prompt_of_two_keys_once(
 
 async def test_another_text_under_the_id_of_a_prompt_does_not_stand_for_it(access: MemoryAccess) -> None:
     access.store("wiki", CAT, ALICE)
-    await access.pending.wait_for_all()
+    await access.lasting.pending.wait_for_all()
     async with access.computing("wiki", ALICE) as (memory, _):
         (prompt,) = await memory.documents(owner_of(ALICE))
         await memory.put(prompt.id, SHIP, owner=owner_of(ALICE))

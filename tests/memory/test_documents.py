@@ -9,8 +9,8 @@ from dataclasses import fields
 
 import pytest
 
-from llama_srb.memory.documents import KINDS, DocumentLimits, readers, text_of
-from llama_srb.memory.records import MemoryUnusable
+from llama_srb.memory.documents import DEFAULT_LIMITS, KINDS, DocumentLimits, Documents, readers
+from llama_srb.memory.records import Chunking, MemoryUnusable
 from llama_srb.request.values import RequestError
 from tests.support.documents import DOCX, EPUB, PDF, archive, changed, docx, epub, pdf, written_pdf
 from tests.support.rows import each_row
@@ -21,25 +21,32 @@ LAUGHS = (
     + "]><p>&i;</p>"
 )
 SECRET = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY s SYSTEM "file:///etc/passwd">]><p>&s;</p>'
+
+
+async def text_of(body: bytes, content_type: str, limits: DocumentLimits = DEFAULT_LIMITS) -> str:
+    async with Documents(limits).reading_body(body, content_type, Chunking()) as read:
+        return read.text
+
+
 CHAPTER = "<html><head><title>T</title></head><body>{}</body></html>"
 
 
 @each_row(
     ("body", "content_type", "expected"),
     [
-        ("Héllo\n".encode(), "text/plain", "Héllo\n"),
+        ("Héllo\n".encode(), "text/plain", "Héllo"),
         ("Héllo".encode("utf-16"), "text/plain", "Héllo"),
         ("Héllo".encode("latin-1"), "text/plain; charset=ISO-8859-1", "Héllo"),
-        (b"# Title\n\n- *one*\n", "text/markdown", "# Title\n\n- *one*\n"),
+        (b"# Title\n\n- *one*\n", "text/markdown", "# Title\n\n- *one*"),
         (b"<h1>Title</h1><p>One <b>bold</b>\n word.<br>New<script>x()</script><style>y</style><p>Two.",
          "text/html", "Title\n\nOne bold word.\nNew\n\nTwo."),
         (b"<ul><li>one<li>two</ul><table><tr><td>1<td>2</table><pre>  a\n    b</pre>",
          "TEXT/HTML; charset=utf-8", "one\n\ntwo\n\n1 | 2 |\n\n  a\n    b"),
         ('<meta charset="windows-1251"><p>Война</p>'.encode("cp1251"), "text/html", "Война"),
         ("<p>Gr\xfcn</p>".encode("cp1252"), "text/html", "Grün"),
-        (pdf(["First page.", "Second page."]), PDF, "First page.\n\n\nSecond page.\n"),
+        (pdf(["First page.", "Second page."]), PDF, "First page.\n\nSecond page."),
         (docx(["First paragraph.", "Second one."], [["a", "b"], ["c", "d"]]), DOCX,
-         "First paragraph.\n\nSecond one.\n\na | b\nc | d\n"),
+         "First paragraph.\n\nSecond one.\n\na | b\nc | d"),
         (epub({"2.xhtml": CHAPTER.format("<p>Two.</p>"), "1.xhtml": CHAPTER.format("<p>One.</p>"),
                "nav.xhtml": CHAPTER.format("<p>Not in the spine.</p>")}, ["1.xhtml", "2.xhtml"]), EPUB,
          "One.\n\nTwo."),
@@ -77,8 +84,10 @@ async def test_a_document_becomes_text(body: bytes, content_type: str, expected:
             b"x",
             "text/plain; charset=zlib_codec",
             {},
-            "its charset is 'zlib_codec', which is no known text encoding",
+            "its charset is 'zlib_codec'; it must be one that the web uses",
         ),
+        (b"x", "text/plain; charset=punycode", {}, "its charset is 'punycode'"),
+        (b"<meta charset=punycode>x", "text/html", {}, "its charset is 'punycode'"),
         (b"x", "text/plain; charset=klingon", {}, "its charset is 'klingon'"),
         (b"", "text/html", {}, "it has no text"),
         (b"  \n", "text/plain", {}, "it has no text"),

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
@@ -17,6 +18,7 @@ from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.pending import Named, Pending
 from llama_srb.memory.chunks import cleaned
+from llama_srb.memory.documents import Documents
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.filters import NO_FILTER, Filter
 from llama_srb.memory.memory import Memory
@@ -34,19 +36,26 @@ PROMPT = {"kind": "prompt"}  # the metadata of a prompt that a task stores
 PER_TOKEN = 32  # characters, more than tokens have: of a longer text only the end is tokenized
 
 
-class MemoryAccess:
-    """What callers may do with the memories; tasks use it, too. `open` it first, `close` it at the end.
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What stays when a reload makes other memories.
 
-    stores: those that are open; pending: prompts that are being stored. Others may have them, too.
+    documents: reads them; stores: those that are open; pending: prompts that are being stored.
     """
 
-    def __init__(
-        self, settings: list[MemorySettings], registry: Registry, stores: OpenStores, pending: Pending
-    ) -> None:
-        self.stores, self.pending = stores, pending
+    documents: Documents = field(default_factory=Documents)
+    stores: OpenStores = field(default_factory=OpenStores)
+    pending: Pending = field(default_factory=Pending)
+
+
+class MemoryAccess:
+    """What callers may do with the memories; tasks use it, too. `open` it first, `close` it at the end."""
+
+    def __init__(self, settings: list[MemorySettings], registry: Registry, lasting: Lasting) -> None:
+        self.lasting = lasting
         self._registry = registry
         self._vectorisers: dict[str, tuple[ModelInfo, Vectoriser]] = {}  # by model; they read a file
-        self._memories = Memories(settings, self._model_of, stores)
+        self._memories = Memories(settings, self._model_of, lasting.stores, lasting.documents)
         self._coming: Mapping[str, ServedModel] = {}
         self._users = 0
         self._unused = asyncio.Event()
@@ -98,14 +107,14 @@ class MemoryAccess:
     async def reading(self, name: str, caller: Caller) -> Memory:
         """A memory from which documents are read and deleted; RequestError, MemoryUnusable."""
         self.require(name, caller)
-        await self.pending.wait(name, owner_of(caller))
+        await self.lasting.pending.wait(name, owner_of(caller))
         return await self._memories.get(name)
 
     @contextlib.asynccontextmanager
     async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command]]:
         """A memory that computes vectors, and the commands of its model; RequestError, MemoryUnusable."""
         self.require(name, caller)
-        await self.pending.wait(name, owner_of(caller))
+        await self.lasting.pending.wait(name, owner_of(caller))
         async with self._computing(name, caller) as computing:
             yield computing
 
@@ -136,7 +145,7 @@ class MemoryAccess:
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER
     ) -> list[Found]:
         """The k chunks that are nearest to the end of a text, of those that the caller finds, best first."""
-        await self.pending.wait(name, owner_of(caller))
+        await self.lasting.pending.wait(name, owner_of(caller))
         async with self._computing(name, caller, yields=True) as (memory, command):
             query = await end_of(text, memory.settings.chunking.tokens, command)
             return await memory.search(query, k, filter, owner_of(caller)) if query.strip() else []
@@ -148,7 +157,7 @@ class MemoryAccess:
         """
         id = "prompt-" + sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
         named = Named(name, owner_of(caller), id)
-        self.pending.begin(named, self._store(named, text, caller.detached))
+        self.lasting.pending.begin(named, self._store(named, text, caller.detached))
 
     async def _store(self, named: Named, text: str, caller: Caller) -> None:
         """Nobody waits for an error, so it becomes a line of the log."""

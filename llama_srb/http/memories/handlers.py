@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiohttp import web
 
 from llama_srb.http.auth.caller import CALLER, Caller
@@ -23,7 +21,7 @@ from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_o
 from llama_srb.http.memories.progress import streamed, wants_events
 from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, log_summary
-from llama_srb.memory.documents import DocumentLimits, kind_of, text_in, type_of
+from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
 from llama_srb.memory.memory import Memory, OnProgress
 from llama_srb.memory.records import (
     OPERATOR,
@@ -37,7 +35,6 @@ from llama_srb.memory.records import (
 from llama_srb.request.values import RequestError
 
 UNKNOWN = "application/octet-stream"  # what many clients say if nobody has told them
-READERS = 2  # subprocesses that read documents at the same time; each may take a core and 1 GiB
 
 
 class MemoryRoutes:
@@ -46,9 +43,8 @@ class MemoryRoutes:
     def __init__(self, registry: Registry) -> None:
         settings = registry.settings
         self._registry, self._pause = registry, settings.keep_alive
-        self._limits = DocumentLimits(body=settings.max_document)
-        self._uploads = DocumentUploads(self._limits, settings.body_timeout)
-        self._readers = asyncio.Semaphore(READERS)
+        limits = DocumentLimits(body=settings.max_document)
+        self._uploads = DocumentUploads(limits, settings.body_timeout)
 
     def _access(self, http: web.Request) -> MemoryAccess:
         """The memories, which stay open until the request is over."""
@@ -77,11 +73,13 @@ class MemoryRoutes:
         async with self._uploads.received(http, folder) as file:
 
             async def storing(on_progress: OnProgress) -> StoredDocument:
-                async with self._readers:
-                    text = await text_in(file, content_type, self._limits)
-                async with access.computing(name, caller) as (memory, _):
-                    stored = await memory.put(
-                        id, text, metadata=metadata, owner=owner_of(caller), on_progress=on_progress
+                chunking = memory.settings.chunking
+                async with (
+                    access.lasting.documents.reading(file, content_type, chunking, caller.client) as read,
+                    access.computing(name, caller) as (computing, _),
+                ):
+                    stored = await computing.put_read(
+                        id, read, metadata=metadata, owner=owner_of(caller), on_progress=on_progress
                     )
                 log_summary.set(f" {name} chunks={stored.chunks} embedded={stored.embedded}")
                 return {

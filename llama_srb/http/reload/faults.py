@@ -14,10 +14,9 @@ from llama_srb.engine.exchange import EngineError
 from llama_srb.http.auth.access import AccessError
 from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.memories.access import MemoryAccess
-from llama_srb.http.memories.pending import Pending
+from llama_srb.http.memories.access import Lasting, MemoryAccess
 from llama_srb.http.stories.store import StoriesError, StoryStore
-from llama_srb.memory.named import OpenStores
+from llama_srb.memory.documents import DocumentLimits, Documents
 from llama_srb.memory.records import MemoryUnusable
 from llama_srb.memory.tables import check_filters
 from llama_srb.memory.tables import read as read_memories
@@ -73,7 +72,8 @@ def tasks_of(settings: Settings) -> Tasks:
 def memories_of(settings: Settings, registry: Registry) -> MemoryAccess:
     """The memories of a server that starts, which are not open yet; StartError."""
     try:
-        return MemoryAccess(read_memories(settings), registry, OpenStores(), Pending())
+        documents = Documents(DocumentLimits(body=settings.max_document))
+        return MemoryAccess(read_memories(settings), registry, Lasting(documents))
     except SettingsError as error:
         raise StartError(str(error)) from None
 
@@ -87,7 +87,7 @@ async def opened(memories: MemoryAccess) -> AsyncIterator[None]:
     except MemoryUnusable as error:
         raise StartError(str(error)) from None
     finally:
-        await memories.stores.close_all()
+        await memories.lasting.stores.close_all()
 
 
 @contextlib.asynccontextmanager

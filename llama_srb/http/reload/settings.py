@@ -43,7 +43,7 @@ class ChangedSettings:
         served, loads = list(self._served(new)), list(self._to_load(new))
         async with contextlib.AsyncExitStack() as undo:
             before = self._memories
-            memories = MemoryAccess(new.memories, self._registry, before.stores, before.pending)
+            memories = MemoryAccess(new.memories, self._registry, before.lasting)
             undo.push_async_callback(memories.close)
             await memories.open({model.name: model for model in served})
             await self._add(undo, new, loads)

@@ -1,21 +1,30 @@
-"""Documents become text: which kinds there are, and the subprocess with limits in which they are read."""
+"""Documents become text and chunks: which kinds there are, and the subprocess with limits that does it.
+
+The subprocess is ended when its client leaves, when its time is over, and when the server stops.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import json
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from codecs import getincrementaldecoder
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from llama_srb.request.values import RequestError, shown
 
-from ..records import MAX_TEXT, MemoryUnusable
+from ..chunks import SHORT, CountTokens, chunks_of
+from ..records import MAX_TEXT, Chunk, Chunking, MemoryUnusable
+from ..turns import Turns
 
 KINDS = {  # by media type
     "text/plain": "text",
@@ -36,7 +45,11 @@ SUFFIXES = {  # media types by the end of a file's name
     ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     ".epub": "application/epub+zip",
 }
+READERS, READERS_OF_A_CLIENT = 4, 2  # subprocesses at the same time; each may take a core and 1 GiB
+MAX_LINE = 8 << 20  # bytes of one line: texts of one count, at most 6 for each character
+PIECE = 1 << 20  # bytes of a text that are read at once
 _CHILD = (sys.executable, "-P", "-m", "llama_srb.memory.documents.child")
+_ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}  # the same code as this process has
 _KILLED_FOR_TIME = (-signal.SIGXCPU, -signal.SIGKILL)
 
 
@@ -61,34 +74,125 @@ def type_of(name: str) -> str:
     return SUFFIXES.get("." + name.lower().rpartition(".")[2], "")
 
 
-async def text_of(body: bytes, content_type: str, limits: DocumentLimits = DEFAULT_LIMITS) -> str:
-    """As text_in(), for a body in memory."""
-    kind_of(content_type)
-    require_size(len(body), limits)
-    with TemporaryFile() as file:
-        file.write(body)
-        return await text_in(file, content_type, limits)
+class Reading(Protocol):
+    """A cleaned text that becomes chunks. It is closed when they are made, or when nobody wants them."""
+
+    @property
+    def text(self) -> str: ...
+
+    async def chunks(self, count_tokens: CountTokens) -> list[Chunk]: ...
+
+    async def close(self) -> None: ...
 
 
-async def text_in(file: BinaryIO, content_type: str, limits: DocumentLimits = DEFAULT_LIMITS) -> str:
-    """The text of a document; RequestError says what is wrong with it. content_type: as in HTTP's header.
+class Documents:
+    """Reads documents in subprocesses, a few at a time, in turns that are fair between clients."""
 
-    file: a file of the system, which is read from its beginning.
-    """
-    kind, charset = kind_of(content_type)
-    require_size(file.seek(0, 2), limits)
-    file.seek(0)
-    head = json.dumps({"kind": kind, "charset": charset, "limits": asdict(limits)})
-    code, answer = await _run(head, file, limits)
-    line, _, text = answer.partition(b"\n")
-    if code != 0 or not line:
-        raise _wrong(_death(code, limits))
-    result: dict[str, str] = json.loads(line)
-    if "install" in result:
-        raise MemoryUnusable(result["install"])
-    if "error" in result:
-        raise _wrong(result["error"])
-    return text.decode()
+    def __init__(self, limits: DocumentLimits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self._turns = Turns(READERS, READERS_OF_A_CLIENT)
+
+    @contextlib.asynccontextmanager
+    async def reading(
+        self, file: BinaryIO, content_type: str, chunking: Chunking, client: str = ""
+    ) -> AsyncIterator[Reading]:
+        """A document that was read; RequestError says what is wrong with it, MemoryUnusable what is missing.
+
+        file: one of the system, which is read from its beginning. content_type: as in HTTP's header.
+        """
+        kind, charset = kind_of(content_type)
+        require_size(file.seek(0, 2), self.limits)
+        file.seek(0)
+        asked = {"kind": kind, "charset": charset, "limits": asdict(self.limits),
+                 "chunking": asdict(chunking), "file": file.fileno()}  # fmt: skip
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._turns.turn(client))
+            process = await stack.enter_async_context(_started(json.dumps(asked), file))
+            found = _Read(process, self.limits, chunking, stack)
+            await found.read()
+            yield found
+
+    @contextlib.asynccontextmanager
+    async def reading_body(
+        self, body: bytes, content_type: str, chunking: Chunking, client: str = ""
+    ) -> AsyncIterator[Reading]:
+        """As reading(), for a body in memory."""
+        kind_of(content_type)
+        require_size(len(body), self.limits)
+        with TemporaryFile() as file:
+            file.write(body)
+            file.flush()
+            async with self.reading(file, content_type, chunking, client) as found:
+                yield found
+
+
+class CleanText:
+    """A cleaned text that this process cuts. It must be SHORT where other clients wait."""
+
+    def __init__(self, text: str, chunking: Chunking) -> None:
+        self.text, self._chunking = text, chunking
+
+    async def chunks(self, count_tokens: CountTokens) -> list[Chunk]:
+        return await chunks_of(self.text, self._chunking, count_tokens)
+
+    async def close(self) -> None:
+        pass
+
+
+class _Read:
+    """What a subprocess has read. stack: what ends the subprocess and its turn."""
+
+    def __init__(
+        self, process: Process, limits: DocumentLimits, chunking: Chunking, stack: contextlib.AsyncExitStack
+    ) -> None:
+        self._process, self._limits, self._chunking, self._stack = process, limits, chunking, stack
+        self.text = ""
+
+    async def read(self) -> None:
+        head = await self._said()
+        if "install" in head:
+            raise MemoryUnusable(head["install"])
+        if "error" in head:
+            raise _wrong(head["error"])
+        decoder, parts, left = getincrementaldecoder("utf-8")(), list[str](), head["size"]
+        while left:  # in pieces: the event loop goes on between them
+            data = await self._in_time(_out(self._process).readexactly(min(left, PIECE)))
+            left -= len(data)
+            parts.append(decoder.decode(data))
+        self.text = "".join(parts)
+
+    async def chunks(self, count_tokens: CountTokens) -> list[Chunk]:
+        """RequestError if it takes too long, apart from the counting."""
+        made = list[Chunk]()
+        while len(self.text) > SHORT and (said := await self._said()) is not None:
+            if isinstance(said[0], str):
+                self._answer(await count_tokens(said))
+            else:
+                made += (Chunk(*one) for one in said)
+                await asyncio.sleep(0)  # many lines may have come
+        await self.close()
+        return made or await chunks_of(self.text, self._chunking, count_tokens)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+    def _answer(self, counts: Sequence[int]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(list(counts)).encode() + b"\n")
+
+    async def _said(self) -> Any:
+        """The subprocess's next line; RequestError if it has ended without one."""
+        if not (line := await self._in_time(_out(self._process).readline())):
+            raise _wrong(_death(await self._process.wait(), self._limits))
+        return json.loads(line)
+
+    async def _in_time(self, work: Awaitable[bytes]) -> bytes:
+        try:
+            return await asyncio.wait_for(work, self._limits.seconds)
+        except TimeoutError:
+            raise _wrong(_death(None, self._limits)) from None
+        except asyncio.IncompleteReadError:
+            raise _wrong(_death(await self._process.wait(), self._limits)) from None
 
 
 def require_size(size: int, limits: DocumentLimits) -> None:
@@ -122,17 +226,20 @@ def _death(code: int | None, limits: DocumentLimits) -> str:
     return f"its reader ended by {cause}, perhaps for lack of memory ({limits.memory >> 20} MiB)"
 
 
-async def _run(head: str, file: BinaryIO, limits: DocumentLimits) -> tuple[int | None, bytes]:
-    """The exit status (None after its time) and the answer of a subprocess, which has ended afterwards."""
+def _out(process: Process) -> asyncio.StreamReader:
+    assert process.stdout is not None
+    return process.stdout
+
+
+@contextlib.asynccontextmanager
+async def _started(asked: str, file: BinaryIO) -> AsyncIterator[Process]:
+    """A subprocess that reads the file; it has ended behind the block."""
     process = await asyncio.create_subprocess_exec(
-        *_CHILD, head, stdin=file, stdout=PIPE, stderr=DEVNULL, start_new_session=True, env={}
-    )
+        *_CHILD, asked, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True, env=_ENVIRONMENT,
+        pass_fds=[file.fileno()], limit=MAX_LINE,
+    )  # fmt: skip
     try:
-        async with asyncio.timeout(limits.seconds):
-            answer, _ = await process.communicate()
-        return process.returncode, answer
-    except TimeoutError:
-        return None, b""
+        yield process
     finally:
         await _end(process)
 
@@ -141,4 +248,4 @@ async def _end(process: Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             process.kill()
-        await process.wait()
+    await process.wait()

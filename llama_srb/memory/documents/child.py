@@ -1,28 +1,30 @@
-"""The subprocess that reads one document: it gives up what it could do harm with, then reads and answers.
+"""The subprocess that reads one document: it gives up what it could do harm with, then reads and cuts it.
 
-Its argument is JSON (kind, charset, limits), its input the document. Output: a line of JSON with the error,
-if there is one, then the text.
+Its argument is JSON: kind, charset, limits, how texts become chunks, the descriptor of the document's file.
+Output: a line of JSON with the error, or with the size of the text, which follows. Then come lines of JSON:
+texts, whose numbers of tokens are the next line of its input, or chunks; the last line is null. A short text
+is cut by the process that has asked.
 """
 
 from __future__ import annotations
 
 import codecs
+import importlib
 import json
 import logging
+import os
 import resource
 import sys
 import warnings
 from contextlib import suppress
 from typing import Any
 
+from ..chunks import SHORT, Made, chunked, cleaned, following
+from ..records import Chunking
 from . import readers
 
-# The codecs that documents ask for; later no file can be opened, not even that of a codec.
-CODECS = (
-    "ascii", "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252",
-    "cp1251", "cp1250", "cp437", "mac-roman", "iso8859-2", "iso8859-15", "koi8-r", "gb18030", "gbk", "big5",
-    "shift-jis", "euc-jp", "euc-kr", "raw-unicode-escape", "charmap",
-)  # fmt: skip
+NICE = 5  # generation goes on beside it, and it still gets a third of a busy core
+FOR_PARSERS = ("utf-32", "cp437", "raw-unicode-escape", "charmap")  # codecs that files inside documents have
 
 
 def lock_down(memory: int, seconds: float) -> None:
@@ -41,29 +43,61 @@ def lock_down(memory: int, seconds: float) -> None:
 
 
 def main() -> None:
+    os.nice(NICE)
     warnings.simplefilter("ignore")
     logging.disable()
-    result, text = read(json.loads(sys.argv[1]), sys.stdin.buffer.read())
-    data = text.encode(errors="ignore")
-    sys.stdout.buffer.write(json.dumps(result).encode() + b"\n" + data)
+    asked = json.loads(sys.argv[1])
+    with os.fdopen(asked["file"], "rb") as file:
+        body = file.read()
+    fault, text = read(asked, body)
+    if fault:
+        say(fault)
+        return
+    data = text.encode()
+    say({"size": len(data)})
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    if len(text) > SHORT:
+        cut(text, Chunking(**asked["chunking"]))
+
+
+def cut(text: str, chunking: Chunking) -> None:
+    """Says the chunks of a text, and asks for what they need."""
+    steps = chunked(text, chunking)
+    step = next(steps, None)
+    while step is not None:
+        counts: list[int] = []
+        if isinstance(step, Made):
+            say([[one.start, one.end, one.tokens] for one in step.chunks])
+        else:
+            say(step.texts)
+            counts = json.loads(sys.stdin.buffer.readline())
+        step = following(steps, counts)
+    say(None)
+
+
+def say(value: object) -> None:
+    sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
 def read(asked: dict[str, Any], body: bytes) -> tuple[dict[str, str], str]:
-    """The result's head and the text."""
+    """What is wrong with the document, or the text that is kept."""
     limits = readers.Limits(**asked["limits"])
     reader = readers.READERS[asked["kind"]]
-    for name in (*CODECS, *filter(None, [asked["charset"]])):
-        with suppress(LookupError, ValueError):
-            codecs.lookup(name)
+    for name in (*readers.CHARSETS, *FOR_PARSERS):  # later no file can be opened, not even that of a codec
+        codecs.lookup(name)
     try:
         reader.load()
+        if asked["kind"] != "text" or len(body) > SHORT:
+            importlib.import_module("semchunk")
     except ImportError as error:
         return {"install": f"documents of this kind need {error.name}: {readers.INSTALL}"}, ""
     lock_down(limits.memory, limits.seconds)
     try:
-        text = reader.read(body, asked["charset"], limits)
-        readers.require(len(text.encode(errors="ignore")), limits.text, "bytes of text")
+        text = reader.read(body, asked["charset"], limits).encode(errors="ignore").decode()
+        readers.require(len(text.encode()), limits.text, "bytes of text")
+        text = cleaned(text)
         if not text.strip():
             raise readers.Unreadable("it has no text" + reader.without_text)
     except readers.Unreadable as error:

@@ -22,6 +22,14 @@ from ..records import INSTALL
 
 __all__ = ["INSTALL", "READERS", "Limits", "Unreadable", "require"]
 
+CHARSETS = frozenset((
+    "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "ascii", "cp866", "cp874", "mac-roman",
+    "mac-cyrillic", "koi8-r", "koi8-u", "gbk", "gb18030", "gb2312", "big5", "big5hkscs", "shift_jis", "cp932",
+    "euc_jp", "iso2022_jp", "euc_kr", "cp949",
+    *(f"cp{number}" for number in range(1250, 1259)),
+    *(f"iso8859-{number}" for number in (*range(1, 12), *range(13, 17))),
+))  # fmt: skip
+"""Python's names of the web's (https://encoding.spec.whatwg.org). Others, as punycode, may take minutes."""
 MAX_DEPTH = 400  # levels of elements
 _ENDS = re.compile(r"[.!?:][\"'”’)]*$")  # noqa: RUF001
 _PIECE = 1 << 20  # bytes unpacked at once
@@ -86,14 +94,19 @@ def read_text(body: bytes, charset: str, _: Limits) -> str:
 
 def _decoded(body: bytes, charset: str) -> str:
     try:
-        return body.decode(charset)
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError, OSError):  # its codec would be read from a file
+        name = ""
+    if name not in CHARSETS:
+        raise Unreadable(f"its charset is {charset[:40]!r}; it must be one that the web uses, as utf-8, "
+                         "utf-16, iso-8859-1, windows-1252 or shift_jis")  # fmt: skip
+    try:
+        return body.decode(name)
     except UnicodeDecodeError as error:
         name = charset.removesuffix("-sig")
         raise Unreadable(
             f"it is not {name[:40]} at byte {error.start}; name its charset in Content-Type"
         ) from None
-    except (LookupError, ValueError):  # some, as zlib_codec, are no text encodings
-        raise Unreadable(f"its charset is {charset[:40]!r}, which is no known text encoding") from None
 
 
 # ----------------------------------------------------------------------------------------------------
