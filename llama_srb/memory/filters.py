@@ -15,6 +15,7 @@ from llama_srb.request.values import RequestError, is_number, is_text, shown, wr
 from .records import Metadata
 
 MAX_CONDITIONS, MAX_IN = 64, 1000
+MAX_VALUES = 16_000  # of all lists of a filter
 PLACES = ("metadata", "score")
 
 _Single: TypeAlias = str | int | float | bool
@@ -41,8 +42,13 @@ def _same(one: object, other: object) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
+def _distinct(some: list[_Single]) -> frozenset[tuple[bool, _Single]]:
+    """The values as a set in which true is not 1."""
+    return frozenset((isinstance(one, bool), one) for one in some)
+
+
 def _among(one: object, some: Any) -> bool:
-    return any(_same(one, other) for other in some)
+    return not isinstance(one, list) and (isinstance(one, bool), one) in some
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
@@ -59,17 +65,21 @@ def _contains(one: object, wanted: Any) -> bool:
     """Whether a list has an item, or a text a part."""
     if isinstance(one, str):
         return isinstance(wanted, str) and wanted in one
-    return isinstance(one, list) and _among(wanted, one)
+    return isinstance(one, list) and wanted in one and any(_same(wanted, other) for other in one)
 
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """wanted: the operand's type in words; without: the result for metadata without the key."""
+    """wanted: the operand's type in words; without: the result for metadata without the key.
+
+    compiled: the operand as `holds` gets it.
+    """
 
     accepts: Callable[[object], bool]
     wanted: str
     holds: Callable[[Any, Any], bool]
     without: Callable[[Any], bool] = lambda _: False
+    compiled: Callable[[Any], Any] = lambda operand: operand
 
 
 _VALUE, _ORDERED = "a text, a number, true or false", "a text or a number"
@@ -82,8 +92,8 @@ OPERATORS = {
     "lte": _Operator(_is_ordered, _ORDERED, _ordered(lambda one, other: one <= other)),
     "gt": _Operator(_is_ordered, _ORDERED, _ordered(lambda one, other: one > other)),
     "gte": _Operator(_is_ordered, _ORDERED, _ordered(lambda one, other: one >= other)),
-    "in": _Operator(_is_singles, _LIST, _among),
-    "not_in": _Operator(_is_singles, _LIST, lambda one, some: not _among(one, some), lambda _: True),
+    "in": _Operator(_is_singles, _LIST, _among, compiled=_distinct),
+    "not_in": _Operator(_is_singles, _LIST, lambda *both: not _among(*both), lambda _: True, _distinct),
     "contains": _Operator(_is_ordered, _ORDERED, _contains),
     "exists": _Operator(_is_bool, "true or false", lambda _, wanted: wanted, lambda wanted: not wanted),
 }  # fmt: skip
@@ -92,7 +102,7 @@ OF_SCORES = ("lt", "lte", "gt", "gte")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition. key: of the metadata; None: it is about the score."""
+    """One condition. key: of the metadata; None: it is about the score. operand: as OPERATORS compiles it."""
 
     key: str | None
     operator: str
@@ -118,8 +128,12 @@ class Filter:
     after: tuple[Condition, ...] = ()
     lacking: tuple[str, ...] = ()
 
-    def takes(self, score: float, metadata: Metadata) -> bool:
-        return all(one.holds(score, metadata) for one in self.before)
+    def takes(self, metadata: Metadata) -> bool:
+        """Whether the chunks of a document may be taken, if their scores may."""
+        return all(one.holds(0.0, metadata) for one in self.before if one.key is not None)
+
+    def takes_score(self, score: float) -> bool:
+        return all(one.holds(score, {}) for one in self.before if one.key is None)
 
     def lets(self, text: Callable[[], str]) -> bool:
         """Whether a chunk has none of the texts that it must lack; `text` reads it."""
@@ -163,6 +177,11 @@ def parse(value: object, name: str) -> tuple[Condition, ...]:
         raise RequestError(
             f"{name} has {len(found)} conditions; it must have at most {MAX_CONDITIONS}", param=name
         )
+    n_values = sum(len(one.operand) for one in found if isinstance(one.operand, frozenset))
+    if n_values > MAX_VALUES:
+        raise RequestError(
+            f"the lists of {name} have {n_values:,} values; they must have at most {MAX_VALUES:,}", param=name
+        )
     return tuple(found)
 
 
@@ -181,7 +200,7 @@ def _conditions(
             raise wrong(f"{name}.{operator}", operand, "a number", param)
         if not row.accepts(operand):
             raise wrong(f"{name}.{operator}", operand, row.wanted, param)
-    return [Condition(key, operator, operand) for operator, operand in value.items()]
+    return [Condition(key, name, OPERATORS[name].compiled(operand)) for name, operand in value.items()]
 
 
 def _unknown(name: str, given: object, known: tuple[str, ...], param: str | None = None) -> RequestError:

@@ -41,6 +41,7 @@ from .stores import NewDocument, Reader, Store
 from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
 from .stores.vectors import normalised
+from .turns import Turns
 
 PLAIN = "text/plain; charset=utf-8"
 EMBEDDED_AT_ONCE = 32  # chunks of one call
@@ -60,12 +61,15 @@ class Memory:
     """A memory with its store open; `close` it at the end."""
 
     def __init__(
-        self, settings: MemorySettings, model: EmbeddingModel, store: Store, documents: Documents
-    ) -> None:
+        self, settings: MemorySettings, model: EmbeddingModel, store: Store, documents: Documents,
+        turns: Turns | None = None,
+    ) -> None:  # fmt: skip
+        """turns: of searches, of which a store does one at a time."""
         self.settings = settings
         self.model = model
         self._store = store
         self._documents = documents
+        self._turns = turns or Turns(1, 1)
 
     @classmethod
     async def open(
@@ -85,7 +89,7 @@ class Memory:
     async def using(self, model: EmbeddingModel) -> Memory:
         """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
         await self._store.require(model.facts(self.settings.chunking))
-        return Memory(self.settings, model, self._store, self._documents)
+        return Memory(self.settings, model, self._store, self._documents, self._turns)
 
     @property
     def facts(self) -> Facts:
@@ -163,13 +167,22 @@ class Memory:
         return [one for one in found if owner in (None, one.owner)]
 
     async def search(
-        self, query: object, k: object = 5, filter: Filter = NO_FILTER, owner: str = OPERATOR
+        self,
+        query: object,
+        k: object = 5,
+        filter: Filter = NO_FILTER,
+        owner: str = OPERATOR,
+        client: str = "",
     ) -> list[Found]:
-        """The k chunks that a client sees and whose vectors are nearest to the query's, best first."""
+        """The k chunks that an owner sees and whose vectors are nearest to the query's, best first.
+
+        client: to which its turn belongs; RequestError if the filter compares too much.
+        """
         text = checked_text(query, "query", MAX_QUERY)
         count = whole("k", k, 1, MAX_FOUND)
         (vector,) = await self._vectors([text])
-        return await self._store.search(vector, count, filter, self._reader(owner))
+        async with self._turns.turn(client):
+            return await self._store.search(vector, count, filter, self._reader(owner))
 
     async def rebuild(self, on_progress: OnProgress = nothing_shown) -> int:
         """Cuts and computes all stored texts anew; how many. The old vectors are used until all are there.

@@ -10,7 +10,7 @@ from llama_srb.memory.filters import OPERATORS, parse_filter
 from llama_srb.request.values import RequestError
 from tests.support.rows import each_row
 
-METADATA = {"year": 1900, "title": "War and Peace", "tags": ["war", 7], "read": True, "price": 9.5}
+METADATA = {"year": 1900, "title": "War and Peace", "tags": ["war", 7], "read": True, "price": 9.5, "one": 1}
 
 
 @each_row(
@@ -34,6 +34,11 @@ METADATA = {"year": 1900, "title": "War and Peace", "tags": ["war", 7], "read": 
         ({"read": {"gte": 0}}, False),
         ({"year": {"in": [1, 1900]}}, True),
         ({"year": {"in": ["1900", True]}}, False),
+        ({"one": {"in": [True]}}, False),
+        ({"one": {"in": [2, 1.0]}}, True),
+        ({"read": {"in": [1]}}, False),
+        ({"read": {"in": [1, True]}}, True),
+        ({"tags": {"in": ["war"]}}, False),
         ({"year": {"not_in": [1900]}}, False),
         ({"none": {"not_in": [1]}}, True),
         ({"tags": {"contains": "war"}}, True),
@@ -50,14 +55,14 @@ METADATA = {"year": 1900, "title": "War and Peace", "tags": ["war", 7], "read": 
 )
 def test_conditions_on_metadata(conditions: dict[str, Any], passes: bool) -> None:
     filter = parse_filter({"metadata": conditions}, {"metadata": conditions})
-    assert filter.takes(0.5, METADATA) is filter.keeps(0.5, METADATA) is passes
+    assert filter.takes(METADATA) is filter.keeps(0.5, METADATA) is passes
 
 
 def test_conditions_on_the_score() -> None:
     filter = parse_filter({"score": {"gte": 0.5, "lt": 0.9}})
-    assert [filter.takes(score, {}) for score in (0.4, 0.5, 0.8, 0.9)] == [False, True, True, False]
+    assert [filter.takes_score(score) for score in (0.4, 0.5, 0.8, 0.9)] == [False, True, True, False]
     assert [filter.ends_at(score) for score in (0.4, 0.5, 0.95)] == [True, False, False]
-    assert parse_filter().takes(-1, {})
+    assert parse_filter().takes_score(-1)
 
 
 @each_row(
@@ -81,6 +86,10 @@ def test_conditions_on_the_score() -> None:
         ({"score": {"eq": 0.5}}, 'filter.score has "eq"'),
         ({"score": {"gt": "x"}}, 'filter.score.gt is "x"; it must be a number'),
         ({"metadata": {str(i): i for i in range(65)}}, "filter has 65 conditions; it must have at most 64"),
+        (
+            {"metadata": {str(i): {"in": [*range(1000)]} for i in range(17)}},
+            "the lists of filter have 17,000 values; they must have at most 16,000",
+        ),
     ],
 )
 def test_a_wrong_filter_is_named(value: object, says: str) -> None:

@@ -148,7 +148,9 @@ class MemoryAccess:
         await self.lasting.pending.wait(name, owner_of(caller))
         async with self._computing(name, caller, yields=True) as (memory, command):
             query = await end_of(text, memory.settings.chunking.tokens, command)
-            return await memory.search(query, k, filter, owner_of(caller)) if query.strip() else []
+            if not query.strip():
+                return []
+            return await memory.search(query, k, filter, owner_of(caller), caller.client)
 
     def store(self, name: str, text: str, caller: Caller) -> None:
         """Begins to store a prompt; all looks at the memory by this caller wait until it is there.

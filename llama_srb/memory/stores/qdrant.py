@@ -21,7 +21,7 @@ from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, QdrantSettings, Vector, extra
 from . import NewDocument, Reader
 from .points import Points, key_of
-from .search import Candidate, Name, chosen
+from .search import Candidate, Efforts, Name, chosen
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ class QdrantStore:
     def __init__(self, settings: QdrantSettings, name: str) -> None:
         self._name, self._where = name, settings.url
         self._points = Points(settings)
+        self._efforts = Efforts()
         self._writing = ThreadPoolExecutor(1, "memory-write")
         # The local mode is not made for two threads.
         self._reading = self._writing if self._points.is_local else ThreadPoolExecutor(1, "memory-read")
@@ -59,6 +60,7 @@ class QdrantStore:
             self.facts.require(self._name, facts)
 
     async def close(self) -> None:
+        self._efforts.end()
         for thread in (self._reading, self._writing):
             await asyncio.to_thread(thread.shutdown)
         await asyncio.to_thread(self._points.close)
@@ -122,10 +124,11 @@ class QdrantStore:
             texts: list[tuple[str, str]] = []
             ranked = self._ranked(vector, k, reader, points, texts)
             names_of = partial(self._names, texts=texts)
-            best = chosen(ranked, k, filter, names_of, lambda one: points[one.chunk].payload["text"])
+            best = chosen(ranked, k, filter, names_of, lambda one: points[one.chunk].payload["text"], effort)
             return [_found(points[one.chunk], one, name) for one, name in best]
 
-        return await self._in(self._reading, search)
+        with self._efforts.begun() as effort:
+            return await self._in(self._reading, search)
 
     # Rebuilding
 

@@ -1,15 +1,20 @@
-"""Which ranked chunks a search returns: the filters, and one document for each chunk. Pure."""
+"""Which ranked chunks a search returns: filters, one document for each chunk, and its cost."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from threading import Event
+
+from llama_srb.request.values import RequestError
 
 from ..filters import Filter
-from ..records import Metadata
+from ..records import MemoryUnusable, Metadata
 
+MOST_COMPARED = 2_000_000  # conditions times documents of a search: about a second
 AT_ONCE = 500  # candidates whose documents are looked up together
 
 
@@ -31,33 +36,90 @@ class Name:
     metadata: Metadata
 
 
+class Ended(MemoryUnusable):
+    """A search was ended, because nobody waits for it or the server stops."""
+
+
+class Effort:
+    """What a search has done, in its thread; the event loop may end it."""
+
+    def __init__(self) -> None:
+        self._compared, self._ended = 0, Event()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def compare(self, n_conditions: int) -> None:
+        """Counts conditions before they are compared with a document; Ended, RequestError."""
+        if self._ended.is_set():
+            raise Ended("the search was ended: the memory is closed")
+        self._compared += n_conditions
+        if self._compared > MOST_COMPARED:
+            message = (
+                f"the search compares more than {MOST_COMPARED:,} values, the most that it may: "
+                f"{n_conditions} conditions for each document that it looks at; give fewer conditions"
+            )
+            raise RequestError(message, param="filter")
+
+
+class Efforts:
+    """The searches of a store that run or wait."""
+
+    def __init__(self) -> None:
+        self._open = set[Effort]()
+
+    @contextlib.contextmanager
+    def begun(self) -> Iterator[Effort]:
+        """A search, which ends with the block: its client may have left."""
+        self._open.add(effort := Effort())
+        try:
+            yield effort
+        finally:
+            effort.end()
+            self._open.discard(effort)
+
+    def end(self) -> None:
+        for effort in self._open:
+            effort.end()
+
+
 NamesOf = Callable[[Sequence[int]], dict[int, list[Name]]]
 TextOf = Callable[[Candidate], str]
 
 
 def chosen(
-    ranked: Iterable[Candidate], k: int, filter: Filter, names_of: NamesOf, text_of: TextOf
+    ranked: Iterable[Candidate], k: int, filter: Filter, names_of: NamesOf, text_of: TextOf, effort: Effort
 ) -> list[tuple[Candidate, Name]]:
     """The k best chunks that pass filter.before and lack what they must, each with its first such document.
 
     Then filter.after.
     """
-    passing = _passing(ranked, k, filter, names_of)
-    best = list(islice((pair for pair in passing if filter.lets(partial(text_of, pair[0]))), k))
+    passing = _passing(ranked, k, filter, names_of, effort)
+    best = list(islice((pair for pair in passing if _lets(filter, pair[0], text_of, effort)), k))
     return [(one, name) for one, name in best if filter.keeps(one.score, name.metadata)]
 
 
 def _passing(
-    ranked: Iterable[Candidate], k: int, filter: Filter, names_of: NamesOf
+    ranked: Iterable[Candidate], k: int, filter: Filter, names_of: NamesOf, effort: Effort
 ) -> Iterator[tuple[Candidate, Name]]:
-    known: dict[int, list[Name]] = {}
+    known: dict[int, Name | None] = {}  # the first document of each text that passes
     candidates = iter(ranked)
     while some := list(islice(candidates, k if not known else AT_ONCE)):
         if wanted := list({one.text for one in some} - known.keys()):
-            known |= names_of(wanted)
+            for text, names in names_of(wanted).items():
+                known[text] = next((one for one in names if _takes(filter, one, effort)), None)
         for one in some:
             if filter.ends_at(one.score):
                 return
-            name = next((n for n in known[one.text] if filter.takes(one.score, n.metadata)), None)
-            if name is not None:
+            if (name := known[one.text]) is not None and filter.takes_score(one.score):
                 yield one, name
+
+
+def _takes(filter: Filter, name: Name, effort: Effort) -> bool:
+    effort.compare(1 + len(filter.before))
+    return filter.takes(name.metadata)
+
+
+def _lets(filter: Filter, one: Candidate, text_of: TextOf, effort: Effort) -> bool:
+    effort.compare(len(filter.lacking))
+    return filter.lets(partial(text_of, one))

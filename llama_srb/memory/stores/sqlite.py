@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Vector, extra
 from . import ANN_ROWS, NewDocument, Reader, written
-from .search import Candidate, chosen
+from .search import Candidate, Efforts, chosen
 from .statements import (
     DOCUMENTS,
     NEW_ROWS,
@@ -42,6 +42,7 @@ from .vectors import Rows
 
 BUSY_SECONDS = 30.0  # another process may write a large document
 FORMAT = 1
+ROWS_AT_ONCE = 4096  # taken over into the matrix; the event loop runs between them
 _APPLICATION = 0x6C737262  # "lsrb"
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class SqliteStore:
         self._writer: sqlite3.Connection
         self._reader: sqlite3.Connection
         self._connections: list[sqlite3.Connection] = []
+        self._efforts = Efforts()
         self.facts: Facts
         self._generation = 0
         self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
@@ -80,7 +82,10 @@ class SqliteStore:
             await self._write_thread(lambda: self._take(facts))
 
     async def close(self) -> None:
-        """Closes the file after the write that has begun; a second call does nothing."""
+        """Closes the file after the write that has begun, and ends searches; a second call does nothing."""
+        self._efforts.end()
+        for connection in self._connections[1:]:  # the one that reads
+            connection.interrupt()
         for thread in (self._reading, self._writing):
             await asyncio.to_thread(thread.shutdown)
         while self._connections:
@@ -147,10 +152,11 @@ class SqliteStore:
             if len(vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
             ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
-            best = chosen(ranked, k, filter, partial(names_of, db), lambda one: part_of(db, one)[2])
+            best = chosen(ranked, k, filter, partial(names_of, db), lambda one: part_of(db, one)[2], effort)
             return [found_chunk(db, one, name) for one, name in best]
 
-        return await self._read(search)
+        with self._efforts.begun() as effort:
+            return await self._read(search)
 
     # Rebuilding
 
@@ -205,7 +211,7 @@ class SqliteStore:
             left = np.fromiter((n for (n,) in db.execute("SELECT number FROM texts")), np.int64)
             self._rows.remove_all_but(left)
         new = db.execute(NEW_ROWS, (highest, generation))
-        while some := new.fetchmany(65536):
+        while some := new.fetchmany(ROWS_AT_ONCE):
             numbers, texts, vectors, owners = zip(*some, strict=True)
             matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(some), -1)
             self._rows.add(matrix, numbers, texts, owners)

@@ -1,0 +1,81 @@
+"""A search has a bound of work, ends when nobody waits for it, and holds up no other client's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from llama_srb.memory.filters import Filter, parse_filter
+from llama_srb.memory.memory import Memory
+from llama_srb.memory.records import Metadata
+from llama_srb.memory.stores.search import MOST_COMPARED, Candidate, Effort, Ended, Name, chosen
+from llama_srb.request.values import RequestError
+from tests.support.waiting import soon, until
+
+DEAR = {"metadata": {f"key{i}": {"not_in": [f"word{j}" for j in range(200)]} for i in range(63)}}
+NONE_PASSES = {"metadata": {**DEAR["metadata"], "none": {"exists": True}}}
+
+
+def search_of(n_documents: int, filter: Filter, effort: Effort) -> list[tuple[Candidate, Name]]:
+    ranked = (Candidate(i, i, 0.5) for i in range(n_documents))
+    metadata = {f"key{i}": "word" for i in range(63)}
+    return chosen(
+        ranked,
+        5,
+        filter,
+        lambda texts: {one: [Name("x", "", metadata)] for one in texts},
+        lambda _: "",
+        effort,
+    )
+
+
+def test_a_search_that_compares_too_much_is_refused_with_the_bound() -> None:
+    filter = parse_filter(NONE_PASSES)
+    assert search_of(5_000, filter, Effort()) == []
+    with pytest.raises(RequestError, match=f"more than {MOST_COMPARED:,} values, .*: 65 conditions"):
+        search_of(MOST_COMPARED // 65 + 1, filter, Effort())
+
+
+def test_a_search_that_is_ended_compares_nothing_more() -> None:
+    (effort := Effort()).end()
+    with pytest.raises(Ended):
+        search_of(5_000, parse_filter(), effort)
+
+
+@dataclass(frozen=True)
+class Endless(Filter):
+    """Its first comparison waits for `may_end`; nothing passes."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def takes(self, metadata: Metadata) -> bool:
+        self.begun.set()
+        assert self.may_end.wait(30)
+        return False
+
+
+async def test_a_search_whose_client_leaves_and_a_memory_that_is_closed_end_at_once(memory: Memory) -> None:
+    for i in range(3):
+        await memory.put(f"{i}", f"Text number {i}.")
+    endless = Endless()
+    for end in ("client", "memory"):
+        endless.begun.clear(), endless.may_end.clear()
+        search = asyncio.create_task(memory.search("text", 1, endless, "alice"))
+        await until(endless.begun.is_set)
+        other = asyncio.create_task(memory.search("number", 1, owner="bob", client="bob"))
+        if end == "client":
+            search.cancel()
+        closing = asyncio.create_task(memory.close()) if end == "memory" else None
+        await asyncio.sleep(0)
+        endless.may_end.set()
+        if closing is None:
+            assert len(await soon(other)) == 1
+        else:
+            await soon(closing)
+            other.cancel()
+        with pytest.raises((asyncio.CancelledError, Ended)):
+            await search
