@@ -192,8 +192,8 @@ COMMAND = click.Group(
                              help="The document's id (default: FILE as it is written)."),
                 click.Option(["--metadata"], metavar="JSON", help='As {"year": 1900}.'),
             ],
-            help="Store files: text, Markdown, HTML, PDF, DOCX, EPUB. Prints a line for each, fields "
-            "separated by tabs: id, chunks, chunks whose vectors were computed.",
+            help="Store files: text, Markdown, HTML, PDF, DOCX, EPUB. All keys find them. Prints a line for "
+            "each, fields separated by tabs: id, chunks, chunks whose vectors were computed.",
         ),
         click.Command(
             "list", callback=_list, params=[CONFIG, click.Argument(["name"], required=False)],

@@ -9,7 +9,7 @@ import math
 import re
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -80,6 +80,7 @@ UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; th
 
 WORKER = "X-Worker"  # the header with --worker-name: a client finds the server behind a gateway by it
 RECALLED = "X-Recalled"  # the header of an answer that names what a task has recalled for it
+MOST_OF_RECALLED = 4000  # bytes of its names: with the count of the others it has less than 4 KiB
 recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
 """The chunks that a task has recalled for the request."""
 log_summary: ContextVar[str] = ContextVar("log_summary", default="")
@@ -301,7 +302,7 @@ def headers_for(
         if dialect_of(http) == "anthropic":
             response.headers["Request-Id"] = request_id.get()  # its clients show this one
         if found := recalled_chunks.get():
-            response.headers[RECALLED] = ", ".join(f"{one.id};score={one.score}" for one in found)
+            response.headers[RECALLED] = recalled_header(found)
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
         allowed = access.allowed_origin(http.headers.get("Origin"))
@@ -311,6 +312,18 @@ def headers_for(
             response.headers["Vary"] = "Origin"
 
     return add_headers
+
+
+def recalled_header(found: Sequence[Recalled]) -> str:
+    """The value of X-Recalled. More chunks than it has room for are counted: `more;count=12`."""
+    names, size = list[str](), 0
+    for one in found:
+        name = f"{one.id};score={one.score}"
+        size += len(name) + 2
+        if size > MOST_OF_RECALLED:
+            return ", ".join((*names, f"more;count={len(found) - len(names)}"))
+        names.append(name)
+    return ", ".join(names)
 
 
 def _counted(metrics: Metrics) -> Middleware:

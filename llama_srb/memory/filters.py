@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from llama_srb.request.values import RequestError, is_number, is_text, shown, wrong
 
-from .records import Metadata
+from .records import PROMPT, Metadata
 
 MAX_CONDITIONS, MAX_IN = 64, 1000
 MAX_VALUES = 16_000  # of all lists of a filter
@@ -121,12 +121,13 @@ class Condition:
 class Filter:
     """before: limits the chunks of which the k best are taken; after: limits these k, so few may be left.
 
-    lacking: texts that none of the k chunks has.
+    lacking: texts that none of the k chunks has. besides: the id of a document of which nothing is taken.
     """
 
     before: tuple[Condition, ...] = ()
     after: tuple[Condition, ...] = ()
     lacking: tuple[str, ...] = ()
+    besides: str = ""
 
     def takes(self, metadata: Metadata) -> bool:
         """Whether the chunks of a document may be taken, if their scores may."""
@@ -146,6 +147,11 @@ class Filter:
 
     def keeps(self, score: float, metadata: Metadata) -> bool:
         return all(one.holds(score, metadata) for one in self.after)
+
+    def with_prompts(self, *, only: bool, besides: str = "") -> Filter:
+        """This filter, which takes only prompts that tasks have stored, or none."""
+        kind = Condition("kind", "eq" if only else "ne", PROMPT["kind"])
+        return replace(self, before=(*self.before, kind), besides=besides)
 
 
 NO_FILTER = Filter()

@@ -178,11 +178,22 @@ class Memory:
 
         client: to which its turn belongs; RequestError if the filter compares too much.
         """
-        text = checked_text(query, "query", MAX_QUERY)
         count = whole("k", k, 1, MAX_FOUND)
+        return await self.search_each(query, [(count, filter)], owner, client)
+
+    async def search_each(
+        self, query: object, wanted: Sequence[tuple[int, Filter]], owner: str = OPERATOR, client: str = ""
+    ) -> list[Found]:
+        """As search(), for several numbers of chunks, each with its filter; the best of all are first."""
+        text = checked_text(query, "query", MAX_QUERY)
         (vector,) = await self._vectors([text])
         async with self._turns.turn(client):
-            return await self._store.search(vector, count, filter, self._reader(owner))
+            found = [
+                one
+                for k, filter in wanted
+                for one in await self._store.search(vector, k, filter, self._reader(owner))
+            ]
+        return sorted(found, key=lambda one: -one.score)
 
     async def rebuild(self, on_progress: OnProgress = nothing_shown) -> int:
         """Cuts and computes all stored texts anew; how many. The old vectors are used until all are there.

@@ -15,7 +15,10 @@ from llama_srb.request.values import RequestError, is_number, is_text, shown, wh
 INSTALL = "pip install 'llama-srb[memory]'"
 REBUILD = "llama-srb memory rebuild"
 
-OPERATOR = ""  # the owner of what an operator has put in; every client finds it
+OPERATOR = ""  # the owner of documents that an operator has put in; every client finds them
+WITHOUT_KEY = "without a key"  # the owner of prompts of a server without keys
+PROMPT = {"kind": "prompt"}  # the metadata of a prompt that a task has stored
+PROMPT_ID = "prompt-"  # the beginning of its id; 32 digits follow
 MAX_ID = 512  # bytes of a document's id
 MAX_FOUND = 1000  # chunks of one search
 MAX_LISTED = 1000  # documents of one list

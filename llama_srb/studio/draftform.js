@@ -115,6 +115,8 @@ function Recall() {
       recall.memory &&
       html`<${NumberField} label="Chunks" low=${1} high=${MOST_CHUNKS} value=${recall.retrieve}
         placeholder="2" set=${(value) => put("retrieve", value)} />
+      <${NumberField} label="Stored prompts" low=${0} high=${MOST_CHUNKS} value=${recall.retrieve_prompts}
+        placeholder=${recall.store_prompts ? "1" : "0"} set=${(value) => put("retrieve_prompts", value)} />
       <label class="field"><span>They stand</span>
         <select value=${recall.position} onChange=${(event) => put("position", event.target.value)}>
         ${Object.entries(POSITIONS).map(([name, label]) => html`<option value=${name}>${label}</option>`)}

@@ -7,7 +7,13 @@ const NUMBERS = ["n", "max_tokens"]; // beside the samplers
 const TEXTS = ["about", "model", "prelude", "prefix", "postfix"];
 const LISTS = ["stop", "locked", "private_tokens"];
 const KINDS = Object.keys(STRUCTURES).filter((kind) => kind !== "none");
-const NO_RECALL = { memory: "", retrieve: null, store_prompts: false, position: "turn" };
+const NO_RECALL = {
+  memory: "",
+  retrieve: null,
+  retrieve_prompts: null,
+  store_prompts: false,
+  position: "turn",
+};
 
 /** The draft of a configured task. samplers: the names of fields that the form has, beside NUMBERS. */
 export function draftOf(entry, samplers) {
@@ -97,10 +103,11 @@ export function tomlOf(draft) {
 
 const isGiven = (value) => !["", null, undefined].includes(value) && value.length !== 0;
 
-function recallOf({ memory, retrieve, store_prompts, position, pre_filter, post_filter }) {
+function recallOf({ memory, retrieve, retrieve_prompts, store_prompts, position, pre_filter, post_filter }) {
   if (!memory) return "";
+  const numbers = Object.entries({ retrieve, retrieve_prompts }).filter(([, value]) => value !== null);
   const pairs = [
-    ...pairsOf({ memory, ...(retrieve !== null && { retrieve }), ...(store_prompts && { store_prompts }) }),
+    ...pairsOf({ memory, ...Object.fromEntries(numbers), ...(store_prompts && { store_prompts }) }),
     ...(position === NO_RECALL.position ? [] : pairsOf({ position })),
     ...filterPair("pre_filter", pre_filter),
     ...filterPair("post_filter", post_filter),

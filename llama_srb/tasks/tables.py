@@ -63,6 +63,7 @@ RECALL: Mapping[str, Reader] = {
     "memory": _text("recall.memory"),
     "retrieve": lambda value: whole("recall.retrieve", value, 1, MAX_RETRIEVED),
     "store_prompts": _switch,
+    "retrieve_prompts": lambda value: whole("recall.retrieve_prompts", value, 0, MAX_RETRIEVED),
     "position": _position,
     "pre_filter": _filter("recall.pre_filter"),
     "post_filter": _filter("recall.post_filter"),

@@ -18,17 +18,23 @@ POSITIONS: tuple[Position, ...] = ("turn", "prelude")
 class Recall:
     """What a task recalls from a memory for each request.
 
-    retrieve: how many chunks. store_prompts: the memory gets the prompts, too. position: the chunks stand
-    before the current turn's prefix, or behind the prelude. pre_filter, post_filter: which chunks are looked
-    at, and which are used of those that were found.
+    retrieve: how many chunks of documents. store_prompts: the memory gets the prompts, too. retrieve_prompts:
+    how many chunks of them. position: the chunks stand before the current turn's prefix, or behind the
+    prelude. pre_filter, post_filter: which chunks are looked at, and which are used of those that were found.
     """
 
     memory: str
     retrieve: int = 2
     store_prompts: bool = False
+    retrieve_prompts: int | None = None
     position: Position = "turn"
     pre_filter: Mapping[str, Any] = field(default_factory=dict)
     post_filter: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def prompts(self) -> int:
+        """How many chunks of stored prompts; if the task does not say, one if it stores prompts."""
+        return int(self.store_prompts) if self.retrieve_prompts is None else self.retrieve_prompts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from llama_srb.http.auth.api_keys import Grant, Key
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.limits import Load
-from llama_srb.http.memories.access import Lasting, MemoryAccess, owner_of
+from llama_srb.http.memories.access import Lasting, MemoryAccess, owner_of, prompt_id
 from llama_srb.http.reservations import Admission
 from llama_srb.memory.filters import parse_filter
+from llama_srb.memory.records import Found
 from llama_srb.memory.tables import read
 from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import served as of_settings
@@ -27,6 +28,8 @@ CAT = "The cat sleeps on the warm roof. It dreams of fish."
 SHIP = "A ship sails over the cold sea. The captain looks for an island."
 HASH = "0" * 64
 ALICE, BOB = (Caller(Key(name=name, hash=HASH, scopes=("complete",))) for name in ("alice", "bob"))
+CAROL, NO_KEY = Caller(Grant(name="carol")), Caller()
+ADMINS, KEYLESS = "The admin looks for a horse.", "Nobody needs a key for this dog."
 ROOT = Caller(Grant(name="root", scopes=("admin",)))
 BARRED = Caller(Grant(name="eve", memories=("wiki",)))
 
@@ -47,17 +50,41 @@ async def access(tmp_path: Path) -> AsyncIterator[MemoryAccess]:
         await access.close()
 
 
+async def recalled(access: MemoryAccess, text: str, caller: Caller, memory: str = "tales") -> list[Found]:
+    return await access.recall(memory, text, 9, caller, prompts=9)
+
+
 async def test_a_prompt_is_recalled_by_its_own_key_only(access: MemoryAccess) -> None:
-    for text, caller in ((CAT, ALICE), (CAT, ALICE), (SHIP, BOB)):
+    for text, caller in ((CAT, ALICE), (CAT, ALICE), (SHIP, BOB), (ADMINS, ROOT), (KEYLESS, NO_KEY)):
         access.store("tales", text, caller)
-    found = await access.recall("tales", CAT, 9, ALICE)
-    assert [one.text for one in found if "ship" in one.text] == []
-    assert found[0].metadata == {"kind": "prompt"}
-    assert found[0].text in CAT
-    assert {one.document for one in await access.recall("tales", CAT, 9, BOB)}.isdisjoint(
-        {one.document for one in found}
-    )
-    assert await access.recall("tales", CAT, 9, Caller(Grant(name="carol"))) == []
+    expected = [(ALICE, CAT), (BOB, SHIP), (ROOT, ADMINS), (NO_KEY, KEYLESS), (CAROL, None)]
+    for caller, text in expected:
+        found = await recalled(access, "What do you know?", caller)
+        assert {one.document for one in found} == ({prompt_id(text)} if text else set())
+        assert all(one.metadata == {"kind": "prompt"} for one in found)
+
+
+async def test_only_documents_of_an_operator_are_public(access: MemoryAccess) -> None:
+    async with access.computing("tales", ROOT) as (memory, _):
+        await memory.put("cat", CAT, owner=owner_of(ROOT))
+    access.store("tales", ADMINS, ROOT)
+    for caller in (ALICE, NO_KEY):
+        assert {one.document for one in await recalled(access, CAT, caller)} == {"cat"}
+    assert {one.document for one in await recalled(access, CAT, ROOT)} == {"cat", prompt_id(ADMINS)}
+
+
+async def test_a_question_finds_what_answers_it_and_not_itself(access: MemoryAccess) -> None:
+    async with access.computing("tales", ALICE) as (memory, _):
+        await memory.put("answer", "It is a long way to the tower of the king.", owner=owner_of(ALICE))
+    said = ["Where is the tower?", "where  is the tower", "Where is the king?", "Is the tower red?"]
+    for text in said:
+        access.store("tales", text, ALICE)
+    found = await access.recall("tales", "Where is the tower?!", 2, ALICE, prompts=1)
+    prompts = [one.document for one in found if one.metadata]
+    assert [one.document for one in found if not one.metadata] == ["answer"]
+    assert len(prompts) == 1
+    assert prompt_id(said[0]) == prompt_id(said[1]) != prompts[0]
+    assert {one.document for one in await access.recall("tales", said[0], 9, ALICE)} == {"answer"}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +98,7 @@ async def test_a_shared_memory_has_the_same_prompt_of_two_keys_once(
     await access.lasting.pending.wait_for_all()
     documents = await (await access.reading(memory, ROOT)).documents(of_all=True)
     assert [one.owner for one in documents] == expected
-    found = [(await access.recall(memory, CAT, 1, caller))[0].document for caller in (ALICE, BOB)]
+    found = [(await recalled(access, "What?", caller, memory))[0].document for caller in (ALICE, BOB)]
     assert found == [documents[0].id] * 2
 
 
@@ -82,7 +109,7 @@ async def test_another_text_under_the_id_of_a_prompt_does_not_stand_for_it(acces
         (prompt,) = await memory.documents(owner_of(ALICE))
         await memory.put(prompt.id, SHIP, owner=owner_of(ALICE))
     access.store("wiki", CAT, BOB)
-    assert (await access.recall("wiki", CAT, 1, BOB))[0].text in CAT
+    assert CAT in [one.text for one in await recalled(access, "What?", BOB, "wiki")]
 
 
 async def test_a_prompt_that_cannot_be_stored_is_a_line_of_the_log(
@@ -102,14 +129,14 @@ async def test_a_filter_limits_what_is_recalled(access: MemoryAccess) -> None:
 async def test_a_long_prompt_is_recalled_by_its_end(access: MemoryAccess) -> None:
     access.store("tales", CAT, ALICE)
     access.store("tales", SHIP, ALICE)
-    by_end = await access.recall("tales", "Numbers and letters. " * 3000 + SHIP, 1, ALICE)
+    by_end = await access.recall("tales", "Numbers and letters. " * 3000 + SHIP, 1, ALICE, prompts=1)
     assert "ship" in by_end[0].text or "captain" in by_end[0].text
     assert await access.recall("tales", " \n", 1, ALICE) == []
 
 
 async def test_a_key_without_a_memory_uses_it_only_by_tasks(access: MemoryAccess) -> None:
     access.store("tales", CAT, BARRED)
-    assert len(await access.recall("tales", CAT, 1, BARRED)) == 1
+    assert len(await recalled(access, "What?", BARRED)) >= 1
     for name, status in (("tales", 403), ("other", 404)):
         with pytest.raises(RequestError) as error:
             await access.reading(name, BARRED)

@@ -15,6 +15,10 @@ from llama_srb.memory.records import (
     MAX_FOUND,
     MAX_ID,
     MAX_METADATA,
+    OPERATOR,
+    PROMPT,
+    PROMPT_ID,
+    WITHOUT_KEY,
     Chunking,
     EmbeddingModel,
     FileStore,
@@ -153,6 +157,25 @@ async def test_documents_are_listed_by_pages(memory: Memory) -> None:
         seen += [one.id for one in page]
         after = (page[-1].id, page[-1].owner)
     assert seen == [f"d{i}" for i in range(7)]
+
+
+async def test_prompts_that_were_the_operators_are_found_by_no_key_any_more(opening: Opening) -> None:
+    memory, text, prompt = await opening(), "The secret is below the oak.", PROMPT_ID + "0" * 32
+    await memory.put(prompt, text, metadata=PROMPT)
+    await memory.put(prompt[:-1] + "1", "Another secret.", metadata=PROMPT)
+    await memory.put("same", text)
+    for _ in range(2):
+        await memory.close()
+        memory = await opening()
+        found = await memory.search("secret oak", 9, owner="key alice")
+        assert [(one.document, one.owner) for one in found] == [("same", OPERATOR)]
+        found = await memory.search("secret oak", 9, owner=WITHOUT_KEY)
+        assert {one.document for one in found} >= {prompt[:-1] + "1"}
+        assert {one.text for one in found} == {text, "Another secret."}
+        assert (await memory.get(prompt, WITHOUT_KEY)).text == text  # type: ignore[union-attr]
+        assert await memory.get(prompt, "key alice") is None
+    assert await memory.delete(prompt, WITHOUT_KEY)
+    assert [one.document for one in await memory.search("oak", 9)] == ["same"]
 
 
 async def test_the_filter_before_takes_the_best_that_pass_and_the_one_after_leaves_fewer(

@@ -14,6 +14,8 @@ import aiohttp
 import pytest
 
 from llama_srb.config import load
+from llama_srb.http.middleware import recalled_header
+from llama_srb.request.fields import Recalled
 from tests.support.processes import children
 from tests.support.served import bearer, key_file, running
 from tests.support.waiting import PATIENCE
@@ -28,7 +30,7 @@ prelude = "Stories for children. "
 prefix = "<u>"
 postfix = "<a>"
 max_tokens = 2
-recall = { memory = "tales", retrieve = 2, store_prompts = true }
+recall = { memory = "tales", retrieve = 2, retrieve_prompts = 2, store_prompts = true }
 [tasks.books]
 prefix = "<u>"
 postfix = "<a>"
@@ -95,8 +97,9 @@ async def clients(tmp_path: Path) -> AsyncIterator[dict[str, Client]]:
 async def test_nothing_of_one_key_is_in_the_prompts_of_another(clients: dict[str, Client]) -> None:
     alice, bob = clients["alice"], clients["bob"]
     await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
-    assert ("recall", SECRET + "\n") in await alice.prompt(SECRET)
-    for text in (SECRET, "Where is the red key?"):
+    asked = "Where is the red key?"
+    assert ("recall", SECRET + "\n") in await alice.prompt(asked)
+    for text in (SECRET, asked):
         assert [part for part in await bob.prompt(text) if part[0] == "recall"] == []
     await bob.ask("/v1/tasks/story/completions", {"prompt": "Bob asks for the red key."})
     for client, other in ((alice, "Bob"), (bob, "Alice")):
@@ -179,6 +182,14 @@ async def test_a_chunk_with_a_private_token_is_left_out_for_the_next_best(client
     asked = {"prompt": ASKED, "private_tokens": ["town"], "stream": False}
     with pytest.raises(AssertionError, match="private_tokens"):
         await bob.ask("/v1/tasks/notes/completions", asked)
+
+
+def test_the_header_names_what_it_has_room_for_and_counts_the_rest() -> None:
+    chunks = [Recalled("tales", str(10**17 + i), "x", 0.8125, "text") for i in range(1000)]
+    assert recalled_header(chunks[:2]) == "100000000000000000;score=0.8125, 100000000000000001;score=0.8125"
+    header = recalled_header(chunks)
+    assert 3900 < len(header) < 4096
+    assert header.endswith(f", more;count={1000 - header.count('score')}")
 
 
 async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:
@@ -265,7 +276,7 @@ async def test_over_http_a_turn_computes_two_turns_and_its_recall(clients: dict[
         assert recalled > 0
         assert computed <= two_turns + recalled + 4, (number, sizes, usage)
         prompts.append(usage)
-    assert prompts[-1]["prompt_tokens"] > 3 * (two_turns + recalled)
+    assert prompts[-1]["prompt_tokens"] > 2 * (two_turns + recalled)
 
 
 async def test_a_request_that_recalls_when_a_drain_begins_is_finished(clients: dict[str, Client]) -> None:
@@ -284,4 +295,4 @@ async def test_a_request_that_recalls_when_a_drain_begins_is_finished(clients: d
     _, recalled = await asked
     assert recalled
     await root.ask("/drain", None, "DELETE")
-    assert ("recall", "Which key?\n") in await alice.prompt("Which key?"), "it was stored, too"
+    assert ("recall", "Which key?\n") in await alice.prompt("Which red key?"), "it was stored, too"

@@ -103,6 +103,7 @@ b ::= "\n"
 [tasks.recalls.recall]
 memory = "tales"
 retrieve = 7
+retrieve_prompts = 0
 store_prompts = true
 position = "prelude"
 pre_filter = { metadata = { "the year" = { gte = 1900, lt = 2000.5 }, tag = { in = ["a", true] } } }

@@ -51,7 +51,7 @@ temp = 0.9
 stop = ["###"]
 locked = ["n", "temp"]
 private_tokens = ["<|secret|>"]
-recall = { memory = "bible", retrieve = 3, store_prompts = true, position = "prelude" }
+recall = { memory = "bible", retrieve = 3, store_prompts = true, retrieve_prompts = 4, position = "prelude" }
 """
 
 
@@ -67,7 +67,7 @@ def test_a_table_becomes_a_task(tmp_path: Path) -> None:
         fields={"n": 8, "temperature": 0.9, "stop": ["###"]},
         locked=("n", "temperature"),
         private_tokens=("<|secret|>",),
-        recall=Recall("bible", 3, store_prompts=True, position="prelude"),
+        recall=Recall("bible", 3, store_prompts=True, retrieve_prompts=4, position="prelude"),
     )
 
 

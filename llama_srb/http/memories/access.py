@@ -17,13 +17,22 @@ from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.handlers.chosen import Registry
 from llama_srb.http.memories.pending import Named, Pending
-from llama_srb.memory.chunks import cleaned
+from llama_srb.memory.chunks import PER_TOKEN, SHORT
 from llama_srb.memory.documents import Documents
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.filters import NO_FILTER, Filter
 from llama_srb.memory.memory import Memory
 from llama_srb.memory.named import Memories, OpenStores
-from llama_srb.memory.records import OPERATOR, EmbeddingModel, Found, MemorySettings, MemoryUnusable
+from llama_srb.memory.records import (
+    OPERATOR,
+    PROMPT,
+    PROMPT_ID,
+    WITHOUT_KEY,
+    EmbeddingModel,
+    Found,
+    MemorySettings,
+    MemoryUnusable,
+)
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.models.served import ServedModel
 from llama_srb.request.truncate import Command
@@ -32,8 +41,6 @@ from llama_srb.request.values import RequestError
 log = logging.getLogger(__name__)
 
 NOT_ALLOWED = "memory_not_allowed"
-PROMPT = {"kind": "prompt"}  # the metadata of a prompt that a task stores
-PER_TOKEN = 32  # characters, more than tokens have: of a longer text only the end is tokenized
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +114,14 @@ class MemoryAccess:
     async def reading(self, name: str, caller: Caller) -> Memory:
         """A memory from which documents are read and deleted; RequestError, MemoryUnusable."""
         self.require(name, caller)
-        await self.lasting.pending.wait(name, owner_of(caller))
+        await self.lasting.pending.wait(name, reader_of(caller))
         return await self._memories.get(name)
 
     @contextlib.asynccontextmanager
     async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command]]:
         """A memory that computes vectors, and the commands of its model; RequestError, MemoryUnusable."""
         self.require(name, caller)
-        await self.lasting.pending.wait(name, owner_of(caller))
+        await self.lasting.pending.wait(name, reader_of(caller))
         async with self._computing(name, caller) as computing:
             yield computing
 
@@ -142,23 +149,28 @@ class MemoryAccess:
     # For tasks: a key that may use a task may use its memory
 
     async def recall(
-        self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER
+        self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER, prompts: int = 0
     ) -> list[Found]:
-        """The k chunks that are nearest to the end of a text, of those that the caller finds, best first."""
-        await self.lasting.pending.wait(name, owner_of(caller))
+        """The chunks that are nearest to the end of a text, of those that the caller finds, best first.
+
+        k: most chunks of documents; prompts: most chunks of prompts, none of which says the same as the text.
+        """
+        await self.lasting.pending.wait(name, reader_of(caller))
         async with self._computing(name, caller, yields=True) as (memory, command):
             query = await end_of(text, memory.settings.chunking.tokens, command)
             if not query.strip():
                 return []
-            return await memory.search(query, k, filter, owner_of(caller), caller.client)
+            wanted = [(k, filter.with_prompts(only=False))]
+            if prompts:
+                wanted.append((prompts, filter.with_prompts(only=True, besides=prompt_id(text))))
+            return await memory.search_each(query, wanted, reader_of(caller), caller.client)
 
     def store(self, name: str, text: str, caller: Caller) -> None:
         """Begins to store a prompt; all looks at the memory by this caller wait until it is there.
 
-        Its id is a hash, so that the same prompt is stored once: for each owner; in a shared memory for all.
+        Prompts that say the same are stored once: for each owner; in a shared memory for all.
         """
-        id = "prompt-" + sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
-        named = Named(name, owner_of(caller), id)
+        named = Named(name, reader_of(caller), prompt_id(text))
         self.lasting.pending.begin(named, self._store(named, text, caller.detached))
 
     async def _store(self, named: Named, text: str, caller: Caller) -> None:
@@ -168,10 +180,10 @@ class MemoryAccess:
             with self.use():
                 async with self._computing(name, caller, owed=True) as (memory, _):
                     known = await memory.get(id, owner) if memory.settings.shared else None
-                    if known is None or known.text != cleaned(text):
+                    if known is None or prompt_id(known.text) != id:  # a document may have this id
                         await memory.put(id, text, metadata=PROMPT, owner=owner)
         except (RequestError, MemoryUnusable, EngineError, EngineUnavailable) as error:
-            log.warning("memory %s: a prompt of %s was not stored: %s", name, owner or "the operator", error)
+            log.warning("memory %s: a prompt of %s was not stored: %s", name, owner, error)
 
     # Models
 
@@ -197,8 +209,19 @@ class MemoryAccess:
 
 
 def owner_of(caller: Caller) -> str:
-    """The owner of what a caller stores. An admin is the operator, and so is each caller without keys."""
+    """The owner of the documents that a caller stores: the operator if it is an admin, or needs no key."""
     return OPERATOR if caller.grant is None or caller.is_admin else caller.grant.client
+
+
+def reader_of(caller: Caller) -> str:
+    """The owner of a caller's prompts, an admin's too. It finds what is this owner's and the operator's."""
+    return WITHOUT_KEY if caller.grant is None else caller.grant.client
+
+
+def prompt_id(text: str) -> str:
+    """The id of a stored prompt; short prompts that differ by space, case and their end have the same."""
+    said = " ".join(text.casefold().split()).rstrip(" .!?…") if len(text) <= SHORT else ""
+    return PROMPT_ID + sha256((said or text).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 async def end_of(text: str, tokens: int, command: Command) -> str:

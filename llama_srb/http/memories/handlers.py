@@ -6,7 +6,7 @@ from aiohttp import web
 
 from llama_srb.http.auth.caller import CALLER, Caller
 from llama_srb.http.handlers.chosen import HELD, Registry
-from llama_srb.http.memories.access import MemoryAccess, owner_of
+from llama_srb.http.memories.access import MemoryAccess, owner_of, reader_of
 from llama_srb.http.memories.answers import (
     DeletedDocument,
     DocumentEntry,
@@ -99,7 +99,7 @@ class MemoryRoutes:
         """The documents that the caller finds, in order of their ids, without texts."""
         caller, page = http[CALLER], Page.of(http.query)
         memory = await self._access(http).reading(http.match_info["memory"], caller)
-        after, owner = (page.after, OPERATOR), owner_of(caller)
+        after, owner = (page.after, OPERATOR), reader_of(caller)
         rows = await memory.documents(owner, after, page.limit + page.skip + 1, of_all=caller.is_admin)
         rows = rows[page.skip :]
         shown = rows[: page.limit]
@@ -113,7 +113,7 @@ class MemoryRoutes:
         """A document with its text."""
         caller, id = http[CALLER], http.match_info["document"]
         memory = await self._access(http).reading(http.match_info["memory"], caller)
-        owner = await _of_all(memory, id, http) if caller.is_admin else owner_of(caller)
+        owner = await _of_all(memory, id, http) if caller.is_admin else reader_of(caller)
         if (found := await memory.get(id, owner)) is None:
             raise no_such("document", id)
         answer: DocumentWithText = {**_document(found, caller), "text": found.text}
@@ -123,9 +123,13 @@ class MemoryRoutes:
         """Deletes a document of the caller; an admin deletes anybody's."""
         caller, id = http[CALLER], http.match_info["document"]
         memory = await self._access(http).reading(http.match_info["memory"], caller)
-        owner = await _of_all(memory, id, http) if caller.is_admin else owner_of(caller)
-        if not await memory.delete(id, owner):
-            if caller.is_admin or await memory.get(id, owner) is None:
+        if caller.is_admin:
+            is_deleted = await memory.delete(id, await _of_all(memory, id, http))
+        else:  # without keys a prompt has another owner than a document
+            own, prompts = owner_of(caller), reader_of(caller)
+            is_deleted = await memory.delete(id, own) or await memory.delete(id, prompts)
+        if not is_deleted:
+            if caller.is_admin or await memory.get(id, reader_of(caller)) is None:
                 raise no_such("document", id)
             message = "this document is another client's; only who has stored a document may delete it"
             raise RequestError(message, param="document", status=403, code="not_own")
@@ -138,7 +142,7 @@ class MemoryRoutes:
         search = search_of(await self._registry.bodies.read(http), strict=self._registry.settings.strict)
         async with self._access(http).computing(name, caller) as (memory, _):
             found = await memory.search(
-                search.query, search.k, search.filter, owner_of(caller), caller.client
+                search.query, search.k, search.filter, reader_of(caller), caller.client
             )
         log_summary.set(f" {name} found={len(found)}")
         answer: FoundChunks = {
@@ -185,7 +189,7 @@ async def _of_all(memory: Memory, id: str, http: web.Request) -> str:
 
 
 def _document(row: Document, caller: Caller) -> DocumentEntry:
-    own = row.owner == owner_of(caller)
+    own = row.owner in (owner_of(caller), reader_of(caller))
     entry: DocumentEntry = {
         "id": row.id,
         "object": "document",

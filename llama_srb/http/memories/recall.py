@@ -23,7 +23,7 @@ async def with_recalled(request: CompletionRequest, chosen: Chosen) -> Completio
     private = tuple(dict.fromkeys((*chosen.task.private_tokens, *request.private_tokens)))
     filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
     filter = replace(filter, lacking=private)
-    found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter)
+    found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter, recall.prompts)
     named = [Recalled(recall.memory, one.id, one.document, round(one.score, 4), one.text) for one in found]
     chunks = harmless(named, private, text)
     recalled_chunks.set((*recalled_chunks.get(), *chunks))

@@ -37,4 +37,5 @@ def without_storing(task: Task) -> Task:
     """The task, but no memory gets the prompts."""
     if task.recall is None:
         return task
-    return dataclasses.replace(task, recall=dataclasses.replace(task.recall, store_prompts=False))
+    recall = dataclasses.replace(task.recall, store_prompts=False, retrieve_prompts=task.recall.prompts)
+    return dataclasses.replace(task, recall=recall)

@@ -52,14 +52,16 @@ class Points:
         )
 
     def scroll(
-        self, kind: str, owners: frozenset[str] | None = None, collection: str = "", **fields: list[str]
-    ) -> Iterator[Any]:
-        """All points that a filter takes, in no order."""
+        self, kind: str, owners: frozenset[str] | None = None, collection: str = "", *, vectors: bool = False,
+        **fields: list[str],
+    ) -> Iterator[Any]:  # fmt: skip
+        """All points that a filter takes, in no order. vectors: with them."""
         condition, offset = self.filter(kind, owners, **fields), None
         while True:
             some, offset = self._client.scroll(
-                collection or self.alias, condition, limit=AT_ONCE, offset=offset, with_payload=True
-            )
+                collection or self.alias, condition, limit=AT_ONCE, offset=offset, with_payload=True,
+                with_vectors=vectors,
+            )  # fmt: skip
             yield from some
             if offset is None:
                 return

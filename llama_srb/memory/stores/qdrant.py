@@ -18,7 +18,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..filters import Filter
-from ..records import Chunk, Document, Facts, Found, MemoryUnusable, QdrantSettings, Vector, extra
+from ..records import (
+    OPERATOR,
+    PROMPT,
+    PROMPT_ID,
+    WITHOUT_KEY,
+    Chunk,
+    Document,
+    Facts,
+    Found,
+    MemoryUnusable,
+    QdrantSettings,
+    Vector,
+    extra,
+)
 from . import NewDocument, Reader
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
@@ -168,11 +181,31 @@ class QdrantStore:
         if (found := points.facts()) is None:
             raise MemoryUnusable(f"memory {self._name}: Qdrant's collection {points.alias} is no memory")
         self.facts = found
+        self._move_prompts()
         is_empty = next(points.scroll("text"), None) is None
         if is_empty and found != facts:  # a memory without texts takes the given facts
             points.prepare(points.target(), facts)
             points.switch(points.target(), facts)
             self.facts = facts
+
+    def _move_prompts(self) -> None:
+        """Gives the prompts that were stored as the operator's, which every key finds, another owner."""
+        points, old, new = self._points, frozenset({OPERATOR}), WITHOUT_KEY
+        for row in [one.payload for one in points.scroll("document", old)]:
+            if not row["id"].startswith(PROMPT_ID) or row["metadata"] != PROMPT:
+                continue
+            hash = row["hash"]
+            for kind in ("chunk", "text"):
+                found = points.scroll(kind, old, vectors=True, hash=[hash])
+                points.upsert([
+                    (key_of(kind, new, hash, *numbered), {**one.payload, "owner": new}, one.vector)
+                    for i, one in enumerate(found)
+                    for numbered in [[str(i)] if kind == "chunk" else []]
+                ])  # fmt: skip
+            vector = [0.0] * self.facts.width
+            points.upsert([(key_of("document", new, row["id"]), {**row, "owner": new}, vector)])
+            points.delete(key_of("document", OPERATOR, row["id"]))
+            self._remove_unnamed(OPERATOR, hash)
 
     def _texts_missing_in(self, target: str) -> Iterator[dict[str, Any]]:
         for point in self._points.scroll("text"):

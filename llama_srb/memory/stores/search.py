@@ -117,7 +117,7 @@ def _passing(
 
 def _takes(filter: Filter, name: Name, effort: Effort) -> bool:
     effort.compare(1 + len(filter.before))
-    return filter.takes(name.metadata)
+    return name.id != filter.besides and filter.takes(name.metadata)
 
 
 def _lets(filter: Filter, one: Candidate, text_of: TextOf, effort: Effort) -> bool:

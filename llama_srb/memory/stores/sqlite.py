@@ -31,6 +31,7 @@ from .statements import (
     found_chunk,
     insert_chunks,
     insert_text,
+    move_prompts,
     name_text,
     names_of,
     part_of,
@@ -262,6 +263,7 @@ class SqliteStore:
                 f"format {version}" if application == _APPLICATION else f"{tables} tables of another program"
             )
             raise MemoryUnusable(f"memory {self._name}: {self._path} has {what}; wanted: format {FORMAT}")
+        move_prompts(db)
         (self._generation,) = db.execute("SELECT generation FROM state").fetchone()
         found = facts_of(db, self._generation)
         if found is None or db.execute("SELECT 1 FROM texts LIMIT 1").fetchone() is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..records import Chunk, Document, Facts, Found, Vector
+from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Vector
 from . import NewDocument, Reader, read_facts
 from .search import Candidate, Name
 
@@ -34,6 +34,17 @@ FROM documents d JOIN texts t ON t.number = d.text
 NEW_ROWS = """
 SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
 WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
+"""
+PROMPTS_OF_THE_OPERATOR = """
+SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
+WHERE d.owner = ? AND d.id GLOB ? AND d.metadata = ?
+"""
+COPIED_TEXT = """
+INSERT INTO texts (owner, hash, text) SELECT ?, hash, text FROM texts WHERE number = ? RETURNING number
+"""
+COPIED_CHUNKS = """
+INSERT INTO chunks (generation, text, start, "end", tokens, vector)
+SELECT generation, ?, start, "end", tokens, vector FROM chunks WHERE text = ?
 """
 CHUNK = """
 SELECT c.start, c."end", substr(t.text, c.start + 1, c."end" - c.start)
@@ -85,6 +96,24 @@ def remove_unnamed(db: sqlite3.Connection, number: int) -> None:
         db.execute("DELETE FROM chunks WHERE text = ?", (number,))
         db.execute("DELETE FROM texts WHERE number = ?", (number,))
         db.execute("UPDATE state SET removals = removals + 1")
+
+
+def move_prompts(db: sqlite3.Connection) -> None:
+    """Gives the prompts that were stored as the operator's, which every key finds, another owner.
+
+    The texts get new numbers, by which other processes that have the file open notice it.
+    """
+    values = (OPERATOR, PROMPT_ID + "?" * 32, json.dumps(PROMPT))
+    for id, old, hash in db.execute(PROMPTS_OF_THE_OPERATOR, values).fetchall():
+        where = (WITHOUT_KEY, hash)
+        new = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?", where).fetchone()
+        if new is None:
+            new = db.execute(COPIED_TEXT, (WITHOUT_KEY, old)).fetchone()
+            db.execute(COPIED_CHUNKS, (new[0], old))
+        db.execute("UPDATE OR REPLACE documents SET owner = ?, text = ? WHERE owner = ? AND id = ?",
+                   (WITHOUT_KEY, new[0], OPERATOR, id))  # fmt: skip
+        remove_unnamed(db, old)
+        db.execute("UPDATE state SET changes = changes + 1")
 
 
 def facts_of(db: sqlite3.Connection, generation: int) -> Facts | None:
