@@ -129,7 +129,7 @@ class _Log:
         logs.show_wire(settings.log_prompts)
         self._held = MemoryHandler(10_000, flushLevel=logging.CRITICAL, target=stderr, flushOnClose=False)
         logging.basicConfig(level=level.upper(), handlers=[self._held])
-        logging.getLogger("asyncio").setLevel(logging.WARNING)
+        logs.keep_quiet(level)
         if level == "debug":
             self.open()
 

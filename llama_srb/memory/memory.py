@@ -37,6 +37,7 @@ from .records import (
     extra,
     nothing_shown,
 )
+from .room import Room
 from .stores import NewDocument, Reader, Store
 from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
@@ -67,7 +68,7 @@ class Memory:
         """turns: of searches, of which a store does one at a time."""
         self.settings = settings
         self.model = model
-        self._store = store
+        self._store, self._room = store, Room(settings, store)
         self._documents = documents
         self._turns = turns or Turns(1, 1)
 
@@ -129,13 +130,16 @@ class Memory:
         """
         new = NewDocument(checked_id(id), owner, read.text, checked_metadata(metadata))
         on_progress(Progress("read", len(new.text), len(new.text)))
+        room = await self._room.chunks_for(new)
         if (linked := await self._store.link(new)) is not None:
             await read.close()
             count, replaced = linked
             on_progress(Progress("stored", count, count))
             return Stored(new.id, count, 0, replaced)
-        chunks, vectors = await self._computed(read, on_progress)
+        chunks, vectors = await self._computed(read, on_progress, room)
         replaced = await self._store.add(new, chunks, vectors)
+        if new.is_prompt:
+            await self._room.forget_prompts(owner)
         on_progress(Progress("stored", len(chunks), len(chunks)))
         return Stored(new.id, len(chunks), len(chunks), replaced)
 
@@ -209,9 +213,12 @@ class Memory:
             done += 1
         return done
 
-    async def _computed(self, read: Reading, on_progress: OnProgress) -> tuple[list[Chunk], Vector]:
-        """The chunks of a text and their vectors."""
+    async def _computed(
+        self, read: Reading, on_progress: OnProgress, room: int | None = None
+    ) -> tuple[list[Chunk], Vector]:
+        """The chunks of a text and their vectors; RequestError if there are more than `room`."""
         chunks = await read.chunks(self.model.count_tokens)
+        self._room.require_chunks(len(chunks), room)
         on_progress(Progress("chunked", len(chunks), len(chunks)))
         vectors = extra("numpy").empty((len(chunks), self.model.width), "f4")
         for first in range(0, len(chunks), EMBEDDED_AT_ONCE):

@@ -109,6 +109,31 @@ class QdrantSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one key may have in a memory; an operator has no bounds. Sizes are bytes of texts.
+
+    chunks: of documents and prompts. Beyond the other numbers of prompts the oldest ones are removed.
+    """
+
+    documents: int = 10_000
+    size: int = 256 << 20
+    chunks: int = 200_000
+    prompts: int = 10_000
+    prompts_size: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an owner has in a memory: documents and prompts, the bytes of each, the chunks of both."""
+
+    documents: int = 0
+    size: int = 0
+    chunks: int = 0
+    prompts: int = 0
+    prompts_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySettings:
     """One memory as it is configured. shared: whether each client finds what any client has stored."""
 
@@ -117,6 +142,7 @@ class MemorySettings:
     store: FileStore | QdrantSettings
     chunking: Chunking = Chunking()
     shared: bool = False
+    bounds: Bounds = Bounds()
 
 
 @dataclass(frozen=True, slots=True)

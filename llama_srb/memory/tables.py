@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from llama_srb.config import Settings, SettingsError, Table
 from llama_srb.config.names import fault
+from llama_srb.config.readers import size
 from llama_srb.config.words import Given, nearest, quoted
-from llama_srb.request.values import RequestError, is_text, wrong
+from llama_srb.request.values import RequestError, is_text, whole, wrong
 
 from .filters import parse
-from .records import INSTALL, Chunking, FileStore, MemorySettings, QdrantSettings
+from .records import INSTALL, Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
 
 Reader: TypeAlias = Callable[[object], Any]
 MODULES = ("docx", "lxml", "numpy", "pypdf", "qdrant_client", "semchunk", "usearch")  # of the extra
@@ -65,6 +66,10 @@ def _store(value: object) -> FileStore | QdrantSettings:
     return QdrantSettings(**{name: _text(f"store.qdrant.{name}")(one) for name, one in where.items()})
 
 
+def _bound(name: str) -> Reader:
+    return lambda value: whole(name, size(value), 1, 2**63 - 1)
+
+
 def _as_it_is(value: object) -> object:
     return value  # Chunking checks it
 
@@ -76,6 +81,7 @@ FIELDS: Mapping[str, Reader] = {
     "chunk_overlap": _as_it_is,
     "chunk_separators": _texts,
     "shared": _switch,
+    **{f"max_{one.name}": _bound(f"max_{one.name}") for one in fields(Bounds)},
 }
 """The fields of a memory's table."""
 
@@ -133,6 +139,7 @@ def _memory(table: Table, settings: Settings) -> MemorySettings:
         _beside(table.folder, values["store"]),
         chunking,
         values.get("shared", False),
+        Bounds(**{key[4:]: value for key, value in values.items() if key.startswith("max_")}),
     )
 
 

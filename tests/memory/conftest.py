@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from llama_srb.memory.memory import Memory
-from llama_srb.memory.records import Chunking, FileStore, MemorySettings, QdrantSettings
+from llama_srb.memory.records import Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
 from tests.support.memory import WordModel
 
 CHUNKING = Chunking(20, 5)
+DEFAULT = Bounds()
 Opening = Callable[..., Awaitable[Memory]]
 
 
@@ -30,14 +31,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore | QdrantS
 
 @pytest.fixture
 async def opening(store: FileStore | QdrantSettings, words: WordModel) -> AsyncIterator[Opening]:
-    """Opens the memory `tales`; keywords: another model, chunking, shared, rebuilding."""
+    """Opens the memory `tales`; keywords: another model, chunking, shared, rebuilding, bounds."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def opened(
             model: WordModel = words, chunking: Chunking = CHUNKING, *, shared: bool = False,
-            rebuilding: bool = False,
+            rebuilding: bool = False, bounds: Bounds = DEFAULT,
         ) -> Memory:  # fmt: skip
-            settings = MemorySettings("tales", "words", store, chunking, shared)
+            settings = MemorySettings("tales", "words", store, chunking, shared, bounds)
             memory = await Memory.open(settings, model.model, rebuilding=rebuilding)
             stack.push_async_callback(memory.close)
             return memory

@@ -19,6 +19,7 @@ from llama_srb.memory.records import (
     PROMPT,
     PROMPT_ID,
     WITHOUT_KEY,
+    Bounds,
     Chunking,
     EmbeddingModel,
     FileStore,
@@ -178,6 +179,42 @@ async def test_prompts_that_were_the_operators_are_found_by_no_key_any_more(open
     assert [one.document for one in await memory.search("oak", 9)] == ["same"]
 
 
+BOUNDS = [
+    (Bounds(documents=2), "would have 3 documents of yours; it takes at most 2 (max_documents)"),
+    (Bounds(size=45), "would have 52 bytes of documents of yours; it takes at most 45 (max_size)"),
+    (Bounds(chunks=2), "would have 3 chunks of yours; it takes at most 2 (max_chunks)"),
+]
+
+
+async def test_a_key_has_bounds_and_an_operator_has_none(opening: Opening) -> None:
+    for number, (bounds, says) in enumerate(BOUNDS):
+        memory, owner = await opening(bounds=bounds), f"key {number}"
+        for i in range(4):
+            await memory.put(f"{i}", f"The text number {i}.")
+        for id, text in (("a", "The cat sleeps."), ("b", "The ship sails."), ("a", "The dog dreams.")):
+            await memory.put(id, text, owner=owner)
+        with pytest.raises(RequestError) as error:
+            await memory.put("c", "The king is in London.", owner=owner)
+        assert (error.value.status, error.value.code) == (503, "no_room")
+        assert says in error.value.message
+        assert await memory.delete("a", owner)
+        await memory.put("c", "The king sleeps", owner=owner)
+        await memory.close()
+
+
+async def test_of_too_many_prompts_the_oldest_are_forgotten(opening: Opening) -> None:
+    for number, bounds in enumerate((Bounds(prompts=2), Bounds(prompts_size=40))):
+        memory, owner = await opening(bounds=bounds), f"key {number}"
+        await memory.put("doc", "The cat sleeps.", owner=owner)
+        for i in range(4):
+            await memory.put(PROMPT_ID + f"{i}" * 32, f"Where is cat {i}?", metadata=PROMPT, owner=owner)
+        found = [one.id for one in await memory.documents(owner)]
+        assert found == ["doc", PROMPT_ID + "2" * 32, PROMPT_ID + "3" * 32]
+        await memory.close()
+    with pytest.raises(RequestError, match="would have 45 bytes of a prompt of yours; it takes at most 40"):
+        await (await opening(bounds=bounds)).put(PROMPT_ID, "x " * 23, metadata=PROMPT, owner=owner)
+
+
 async def test_the_filter_before_takes_the_best_that_pass_and_the_one_after_leaves_fewer(
     memory: Memory,
 ) -> None:
@@ -277,7 +314,8 @@ async def test_vectors_of_another_model_are_refused_until_they_are_rebuilt(openi
     assert (again.facts.width, again.facts.chunking) == (64, Chunking(8, 0))
     (best,) = await again.search("captain looks for an island", 1, owner="k1")
     assert (best.document, best.metadata, best.text) == ("ship", {"a": 1}, "The captain looks for an island.")
-    assert [one.id for one in await again.documents("k1")] == ["cat", "ship", "ship2"]
+    listed = await again.documents("k1")
+    assert [(one.id, one.chunks) for one in listed] == [("cat", 2), ("ship", 2), ("ship2", 2)]
     await again.close()
     with pytest.raises(MemoryUnusable, match="was made with words"):
         await opening()

@@ -9,7 +9,7 @@ import pytest
 
 from llama_srb.config import SettingsError, load
 from llama_srb.memory import tables
-from llama_srb.memory.records import Chunking, FileStore, MemorySettings, QdrantSettings
+from llama_srb.memory.records import Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
 from tests.support.rows import each_row
 
 MODELS = """
@@ -27,6 +27,8 @@ store = { file = "data/bible.db" }
 chunk_tokens = 100
 chunk_separators = ["\\n\\n", "---"]
 shared = true
+max_documents = 7
+max_prompts_size = "1MiB"
 [memories.web]
 embedding_model = "minilm"
 store = { qdrant = { url = "http://127.0.0.1:6333", collection = "web", api_key = "k" } }
@@ -46,7 +48,7 @@ def test_tables_become_memories(tmp_path: Path) -> None:
     assert read(tmp_path, TABLE) == [
         MemorySettings(
             "bible", "storyteller", FileStore(tmp_path / "data/bible.db"),
-            Chunking(100, 20, ("\n\n", "---")), True,
+            Chunking(100, 20, ("\n\n", "---")), True, Bounds(documents=7, prompts_size=1 << 20),
         ),
         MemorySettings(
             "web", "minilm", QdrantSettings("http://127.0.0.1:6333", "web", "k"), Chunking(200, 0)

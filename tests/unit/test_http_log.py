@@ -8,6 +8,7 @@ import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from llama_srb.http.connections import http_log
+from llama_srb.http.observe.logs import keep_quiet
 
 
 def logged(caplog: pytest.LogCaptureFixture, error: Exception | None) -> list[str]:
@@ -28,3 +29,12 @@ def test_other_messages_keep_their_traceback(
 ) -> None:
     assert logged(caplog, error) == ["llama_srb.http: Error handling request from 127.0.0.1"]
     assert ("a fault of ours" in caplog.text) == (error is not None)
+
+
+def test_httpx_logs_its_requests_only_at_the_level_debug() -> None:
+    logger = logging.getLogger("httpx")
+    for level, shown in (("info", False), ("debug", True)):
+        logger.parent = parent = logging.Logger("root", logging.DEBUG)
+        keep_quiet(level)
+        assert logger.isEnabledFor(logging.INFO) is shown, parent
+    logger.parent = logging.root

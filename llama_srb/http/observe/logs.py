@@ -52,6 +52,12 @@ def formatter(log_format: str) -> logging.Formatter:
     return JsonFormatter() if log_format == "json" else logging.Formatter(TEXT)
 
 
+def keep_quiet(level: str) -> None:
+    """Shows lines of other packages about each of their steps only at the level debug."""
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
+
+
 def show_wire(shown: bool) -> None:
     """Turns lines with prompts and texts, at the level DEBUG, on or off."""
     logging.getLogger(WIRE).disabled = not shown

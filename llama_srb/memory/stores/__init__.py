@@ -6,12 +6,28 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from ..filters import Filter
-from ..records import OPERATOR, Chunk, Chunking, Document, Facts, Found, Metadata, Vector
+from ..records import (
+    OPERATOR,
+    PROMPT,
+    PROMPT_ID,
+    Chunk,
+    Chunking,
+    Document,
+    Facts,
+    Found,
+    Metadata,
+    Usage,
+    Vector,
+)
 
 ANN_ROWS = 1_000_000  # chunks above which a search is approximate
+
+
+Sizes: TypeAlias = list[tuple[str, int]]
+"""Ids of documents, and the bytes of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,10 @@ class NewDocument:
     owner: str
     text: str
     metadata: Metadata
+
+    @property
+    def is_prompt(self) -> bool:
+        return is_prompt(self.id, self.metadata)
 
     @property
     def hash(self) -> bytes:
@@ -74,6 +94,12 @@ class Store(Protocol):
     async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
         """Documents without texts, by (id, owner), those after this pair."""
 
+    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
+        """What an owner has, but the document `besides`, and its prompts, the newest first.
+
+        A text that documents share counts once.
+        """
+
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]: ...
 
     async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
@@ -82,6 +108,11 @@ class Store(Protocol):
     async def rebuild_text(self, key: object, chunks: Sequence[Chunk], vectors: Vector) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def is_prompt(id: str, metadata: Metadata) -> bool:
+    """Whether a document is a prompt that a task has stored."""
+    return id.startswith(PROMPT_ID) and metadata == PROMPT
 
 
 def written(facts: Facts) -> str:

@@ -142,7 +142,13 @@ class Points:
     def switch(self, target: str, facts: Facts) -> None:
         """Puts a rebuilt collection into use; the documents are copied just before."""
         old = self.current()
-        documents = [(str(one.id), one.payload, [0.0] * facts.width) for one in self.scroll("document")]
+        texts = [one.payload for one in self.scroll("text", collection=target)]
+        chunks = {(row["owner"], row["hash"]): row["chunks"] for row in texts}
+        documents = [
+            (str(one.id), row | {"chunks": chunks.get((row["owner"], row["hash"]), 0)}, [0.0] * facts.width)
+            for one in self.scroll("document")
+            for row in [one.payload]
+        ]
         self.upsert(documents, target)
         self.point_alias(target, replacing=True)
         self._client.delete_collection(old)

@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 from ..filters import Filter
 from ..records import (
     OPERATOR,
-    PROMPT,
-    PROMPT_ID,
     WITHOUT_KEY,
     Chunk,
     Document,
@@ -29,10 +27,11 @@ from ..records import (
     Found,
     MemoryUnusable,
     QdrantSettings,
+    Usage,
     Vector,
     extra,
 )
-from . import NewDocument, Reader
+from . import NewDocument, Reader, Sizes, is_prompt
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
 
@@ -102,7 +101,7 @@ class QdrantStore:
             if (old := self._points.payload(key)) is None:
                 return False
             self._points.delete(key)
-            self._remove_unnamed(owner, old["hash"])
+            _remove_unnamed(self._points, owner, old["hash"])
             return True
 
         return await self._in(self._writing, remove)
@@ -131,6 +130,15 @@ class QdrantStore:
 
         return await self._in(self._reading, listed)
 
+    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
+        def owned() -> tuple[Usage, Sizes]:
+            rows = [one.payload for one in self._points.scroll("document", frozenset({owner}))]
+            prompts = sorted(filter(_is_prompt, rows), key=lambda row: -row["stored_at"])
+            usage = _usage([row for row in rows if row["id"] != besides])
+            return usage, [(row["id"], _size(row)) for row in prompts]
+
+        return await self._in(self._reading, owned)
+
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search() -> list[Found]:
             points: list[Any] = []
@@ -152,8 +160,10 @@ class QdrantStore:
             target = self._points.target()
             if self._missing is None:
                 self._points.prepare(target, facts)
-                self._missing = self._texts_missing_in(target)
-            text = next(self._missing, None) or next(self._texts_missing_in(target), None)  # stored meanwhile
+                self._missing = _texts_missing_in(self._points, target)
+            text = next(self._missing, None) or next(
+                _texts_missing_in(self._points, target), None
+            )  # stored meanwhile
             if text is not None:
                 return text, text["text"]
             self._points.switch(target, facts)
@@ -181,36 +191,12 @@ class QdrantStore:
         if (found := points.facts()) is None:
             raise MemoryUnusable(f"memory {self._name}: Qdrant's collection {points.alias} is no memory")
         self.facts = found
-        self._move_prompts()
+        _move_prompts(points, found.width)
         is_empty = next(points.scroll("text"), None) is None
         if is_empty and found != facts:  # a memory without texts takes the given facts
             points.prepare(points.target(), facts)
             points.switch(points.target(), facts)
             self.facts = facts
-
-    def _move_prompts(self) -> None:
-        """Gives the prompts that were stored as the operator's, which every key finds, another owner."""
-        points, old, new = self._points, frozenset({OPERATOR}), WITHOUT_KEY
-        for row in [one.payload for one in points.scroll("document", old)]:
-            if not row["id"].startswith(PROMPT_ID) or row["metadata"] != PROMPT:
-                continue
-            hash = row["hash"]
-            for kind in ("chunk", "text"):
-                found = points.scroll(kind, old, vectors=True, hash=[hash])
-                points.upsert([
-                    (key_of(kind, new, hash, *numbered), {**one.payload, "owner": new}, one.vector)
-                    for i, one in enumerate(found)
-                    for numbered in [[str(i)] if kind == "chunk" else []]
-                ])  # fmt: skip
-            vector = [0.0] * self.facts.width
-            points.upsert([(key_of("document", new, row["id"]), {**row, "owner": new}, vector)])
-            points.delete(key_of("document", OPERATOR, row["id"]))
-            self._remove_unnamed(OPERATOR, hash)
-
-    def _texts_missing_in(self, target: str) -> Iterator[dict[str, Any]]:
-        for point in self._points.scroll("text"):
-            if self._points.payload(str(point.id), target) is None:
-                yield point.payload
 
     def _write_text(self, collection: str, owner: str, hash: str, text: str, chunks: Sequence[Chunk],
                     vectors: Vector) -> None:  # fmt: skip
@@ -236,17 +222,12 @@ class QdrantStore:
         payload = {
             "kind": "document", "owner": document.owner, "id": document.id, "hash": hash,
             "metadata": dict(document.metadata), "stored_at": time.time(), "chunks": text["chunks"],
-            "characters": len(document.text),
+            "characters": len(document.text), "bytes": len(document.text.encode()),
         }  # fmt: skip
         self._points.upsert([(key, payload, [0.0] * self.facts.width)])
         if old is not None and old["hash"] != hash:
-            self._remove_unnamed(document.owner, old["hash"])
+            _remove_unnamed(self._points, document.owner, old["hash"])
         return old is not None
-
-    def _remove_unnamed(self, owner: str, hash: str) -> None:
-        if next(self._points.scroll("document", frozenset({owner}), hash=[hash]), None) is None:
-            for kind in ("text", "chunk"):  # the text first: it says that the chunks are there
-                self._points.delete_all(kind, owner, hash)
 
     def _ranked(
         self, vector: Vector, k: int, reader: Reader, points: list[Any], texts: list[tuple[str, str]]
@@ -289,6 +270,58 @@ class QdrantStore:
                 raise MemoryUnusable(f"memory {self._name}: Qdrant at {self._where}: {reason}") from None
 
         return await asyncio.get_running_loop().run_in_executor(thread, called)
+
+
+def _move_prompts(points: Points, width: int) -> None:
+    """Gives the prompts that were stored as the operator's, which every key finds, another owner."""
+    old, new = frozenset({OPERATOR}), WITHOUT_KEY
+    for row in [one.payload for one in points.scroll("document", old)]:
+        if not _is_prompt(row):
+            continue
+        hash = row["hash"]
+        for kind in ("chunk", "text"):
+            found = points.scroll(kind, old, vectors=True, hash=[hash])
+            points.upsert([
+                (key_of(kind, new, hash, *numbered), {**one.payload, "owner": new}, one.vector)
+                for i, one in enumerate(found)
+                for numbered in [[str(i)] if kind == "chunk" else []]
+            ])  # fmt: skip
+        vector = [0.0] * width
+        points.upsert([(key_of("document", new, row["id"]), {**row, "owner": new}, vector)])
+        points.delete(key_of("document", OPERATOR, row["id"]))
+        _remove_unnamed(points, OPERATOR, hash)
+
+
+def _texts_missing_in(points: Points, target: str) -> Iterator[dict[str, Any]]:
+    for point in points.scroll("text"):
+        if points.payload(str(point.id), target) is None:
+            yield point.payload
+
+
+def _remove_unnamed(points: Points, owner: str, hash: str) -> None:
+    if next(points.scroll("document", frozenset({owner}), hash=[hash]), None) is None:
+        for kind in ("text", "chunk"):  # the text first: it says that the chunks are there
+            points.delete_all(kind, owner, hash)
+
+
+def _usage(rows: list[dict[str, Any]]) -> Usage:
+    """What documents have together; their texts count once."""
+    texts = {row["hash"]: row for row in rows}
+    prompts, documents = ([row for row in texts.values() if _is_prompt(row) is one] for one in (True, False))
+    n_prompts = sum(map(_is_prompt, rows))
+    chunks = sum(row["chunks"] for row in texts.values())
+    return Usage(
+        len(rows) - n_prompts, sum(map(_size, documents)), chunks, n_prompts, sum(map(_size, prompts))
+    )
+
+
+def _is_prompt(row: dict[str, Any]) -> bool:
+    return is_prompt(row["id"], row["metadata"])
+
+
+def _size(row: dict[str, Any]) -> int:
+    """The bytes of a document's text; of an earlier version's the characters."""
+    return int(row.get("bytes", row["characters"]))
 
 
 def _document(row: dict[str, Any], text: str = "") -> Document:

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..filters import Filter
-from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, written
+from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
+from . import ANN_ROWS, NewDocument, Reader, Sizes, written
 from .search import Candidate, Efforts, chosen
 from .statements import (
     DOCUMENTS,
+    MISSING_SIZES,
     NEW_ROWS,
     SCHEMA,
+    SIZES,
     UNFINISHED,
     document_of,
     facts_of,
@@ -35,9 +37,12 @@ from .statements import (
     name_text,
     names_of,
     part_of,
+    prompts_of,
     remove_unnamed,
     seen_by,
+    set_size,
     text_number,
+    usage_of,
 )
 from .vectors import Rows
 
@@ -72,7 +77,7 @@ class SqliteStore:
         """Opens or makes a file; MemoryUnusable. rebuilding: vectors of another model are accepted."""
         store = cls(path, name, ann_rows)
         try:
-            await store._write_thread(lambda: store._open(facts, rebuilding))
+            await _in(store._writing, name, lambda: store._open(facts, rebuilding))
         except BaseException:
             await store.close()
             raise
@@ -80,7 +85,7 @@ class SqliteStore:
 
     async def require(self, facts: Facts) -> None:
         if not self.facts.fit(facts):
-            await self._write_thread(lambda: self._take(facts))
+            await _in(self._writing, self._name, lambda: self._take(facts))
 
     async def close(self) -> None:
         """Closes the file after the write that has begun, and ends searches; a second call does nothing."""
@@ -99,6 +104,7 @@ class SqliteStore:
             if (number := text_number(db, document)) is None:
                 number = insert_text(db, document)
                 insert_chunks(db, self._generation, number, chunks, vectors)
+                set_size(db, number, document.text, len(chunks))
             return name_text(db, document, number)
 
         return await self._write(add)
@@ -147,6 +153,9 @@ class SqliteStore:
 
         return await self._read(listed)
 
+    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
+        return await self._read(lambda db: (usage_of(db, owner, besides), prompts_of(db, owner)))
+
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search(db: sqlite3.Connection) -> list[Found]:
             self._update_rows(db)
@@ -190,6 +199,7 @@ class SqliteStore:
                 "SELECT 1 FROM texts WHERE number = ?", (number,)
             ).fetchone():  # or removed meanwhile
                 insert_chunks(db, generation, number, chunks, vectors)
+                db.execute("UPDATE sizes SET chunks = ? WHERE text = ?", (len(chunks), number))
 
         await self._write(insert)
 
@@ -263,7 +273,9 @@ class SqliteStore:
                 f"format {version}" if application == _APPLICATION else f"{tables} tables of another program"
             )
             raise MemoryUnusable(f"memory {self._name}: {self._path} has {what}; wanted: format {FORMAT}")
+        db.execute(SIZES)
         move_prompts(db)
+        db.execute(MISSING_SIZES)
         (self._generation,) = db.execute("SELECT generation FROM state").fetchone()
         found = facts_of(db, self._generation)
         if found is None or db.execute("SELECT 1 FROM texts LIMIT 1").fetchone() is None:
@@ -281,10 +293,7 @@ class SqliteStore:
                 db.execute("UPDATE state SET changes = changes + 1")
                 return work(db)
 
-        return await self._write_thread(write)
-
-    async def _write_thread(self, work: Callable[[], T]) -> T:
-        return await _in(self._writing, self._name, work)
+        return await _in(self._writing, self._name, write)
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def read() -> T:

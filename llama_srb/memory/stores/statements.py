@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Vector
-from . import NewDocument, Reader, read_facts
+from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
+from . import NewDocument, Reader, Sizes, read_facts
 from .search import Candidate, Name
 
 SCHEMA = """
@@ -35,6 +35,25 @@ NEW_ROWS = """
 SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
 WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
 """
+SIZES = """
+CREATE TABLE IF NOT EXISTS sizes (text INTEGER PRIMARY KEY, bytes INTEGER, chunks INTEGER)
+"""  # beside the texts, which would be read as a whole
+MISSING_SIZES = """
+INSERT INTO sizes SELECT t.number, length(CAST(t.text AS BLOB)), (SELECT count(*) FROM chunks c
+    WHERE c.text = t.number AND c.generation = (SELECT generation FROM state))
+FROM texts t WHERE t.number NOT IN (SELECT text FROM sizes)
+"""
+USAGE = """
+SELECT is_prompt, sum(documents), sum(bytes), sum(chunks) FROM (
+    SELECT d.metadata = ? AND d.id GLOB ? AS is_prompt, count(*) AS documents, s.bytes, s.chunks
+    FROM documents d LEFT JOIN sizes s ON s.text = d.text WHERE d.owner = ? AND d.id <> ?
+    GROUP BY is_prompt, d.text
+) GROUP BY is_prompt
+"""
+PROMPTS = """
+SELECT d.id, s.bytes FROM documents d LEFT JOIN sizes s ON s.text = d.text
+WHERE d.metadata = ? AND d.id GLOB ? AND d.owner = ? ORDER BY d.stored_at DESC
+"""
 PROMPTS_OF_THE_OPERATOR = """
 SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
 WHERE d.owner = ? AND d.id GLOB ? AND d.metadata = ?
@@ -54,6 +73,24 @@ UNFINISHED = """
 SELECT number, text FROM texts t
 WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
 """
+
+
+PROMPT_ROWS = (json.dumps(PROMPT), PROMPT_ID + "*")  # metadata and id
+
+
+def usage_of(db: sqlite3.Connection, owner: str, besides: str) -> Usage:
+    rows = db.execute(USAGE, (*PROMPT_ROWS, owner, besides))
+    found = {is_prompt: (number, size or 0, chunks or 0) for is_prompt, number, size, chunks in rows}
+    (documents, size, chunks), (prompts, prompts_size, more) = (found.get(one, (0, 0, 0)) for one in (0, 1))
+    return Usage(documents, size, chunks + more, prompts, prompts_size)
+
+
+def prompts_of(db: sqlite3.Connection, owner: str) -> Sizes:
+    return [(id, size or 0) for id, size in db.execute(PROMPTS, (*PROMPT_ROWS, owner))]
+
+
+def set_size(db: sqlite3.Connection, number: int, text: str, chunks: int) -> None:
+    db.execute("INSERT OR REPLACE INTO sizes VALUES (?, ?, ?)", (number, len(text.encode()), chunks))
 
 
 def text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
@@ -95,6 +132,7 @@ def remove_unnamed(db: sqlite3.Connection, number: int) -> None:
     if db.execute("SELECT 1 FROM documents WHERE text = ?", (number,)).fetchone() is None:
         db.execute("DELETE FROM chunks WHERE text = ?", (number,))
         db.execute("DELETE FROM texts WHERE number = ?", (number,))
+        db.execute("DELETE FROM sizes WHERE text = ?", (number,))
         db.execute("UPDATE state SET removals = removals + 1")
 
 
@@ -103,7 +141,7 @@ def move_prompts(db: sqlite3.Connection) -> None:
 
     The texts get new numbers, by which other processes that have the file open notice it.
     """
-    values = (OPERATOR, PROMPT_ID + "?" * 32, json.dumps(PROMPT))
+    values = (OPERATOR, PROMPT_ID + "?" * 32, PROMPT_ROWS[0])
     for id, old, hash in db.execute(PROMPTS_OF_THE_OPERATOR, values).fetchall():
         where = (WITHOUT_KEY, hash)
         new = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?", where).fetchone()
