@@ -242,11 +242,28 @@ async def polling(c: Client) -> None:
         await asyncio.wait({poller})
 
 
+async def documents(c: Client) -> None:
+    """Documents that take long to cut, of lines without words."""
+    path = f"{c.url}/v1/memories/tales/documents/{c.new}.txt"
+    async with c.http.put(path, data=b"a\n" * c.many(LARGE // 2)) as response:
+        c.answers[response.status] += 1
+        c.checked(await response.read())
+
+
+async def searches(c: Client) -> None:
+    """Searches whose filter has as many values as it may, and takes nothing."""
+    words = [f"{c.new}{i}" for i in range(c.many(250))]
+    conditions: Json = {f"key{i}": {"not_in": words} for i in range(62)} | {"none": {"exists": True}}
+    body = {"query": c.prompt(), "k": 1000, "filter": {"metadata": conditions}}
+    await c.post("/v1/memories/tales/search", body)
+
+
 ATTACKS: dict[str, Attack] = {
     made.__name__: made
     for made in (
         tokenize, detokenize, schemas, grammars, templates, stops, slow_readers, rankings, websockets,
-        connections, nesting, stalls, answers, biases, prefixes, scores, vectors, polling,
+        connections, nesting, stalls, answers, biases, prefixes, scores, vectors, polling, documents,
+        searches,
     )
 }  # fmt: skip
 

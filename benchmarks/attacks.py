@@ -35,6 +35,7 @@ from benchmarks.attacker import ALL, ATTACKER, ATTACKS, WRITER, client, normal  
 from llama_srb.http.auth import api_keys  # noqa: E402
 
 ATTACKER_PROGRAM = ROOT / "benchmarks/attacker.py"
+MEMORY = '[memories.tales]\nstore = { file = "tales.db" }\n'
 LATE = 0.25  # seconds between two tokens
 STORY = {"n": 4, "max_tokens": 400, "ignore_eos": True, "echo": True}
 WIDTH, MIXED = 4, 2  # requests of an attack at once: alone, and of each in the mix
@@ -173,7 +174,11 @@ async def serving(*flags: str) -> AsyncIterator[Server]:
     """Runs the real server with the bundled model and three keys."""
     with tempfile.TemporaryDirectory() as name:
         file, log = Path(name) / "keys", Path(name) / "log"
-        rows = [api_keys.Key(hash=api_keys.hashed(key), name=key) for key in (WRITER, ATTACKER)]
+        settings, scopes = Path(name) / "srb.toml", (*api_keys.USUAL, "memory")
+        settings.write_text(MEMORY)
+        rows = [
+            api_keys.Key(hash=api_keys.hashed(key), name=key, scopes=scopes) for key in (WRITER, ATTACKER)
+        ]
         rows.append(api_keys.Key(hash=api_keys.hashed("watcher"), name="watcher", scopes=("metrics",)))
         api_keys.write(file, rows)
         ours = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
@@ -184,6 +189,8 @@ async def serving(*flags: str) -> AsyncIterator[Server]:
             "0",
             "--api-key-file",
             str(file),
+            "--config",
+            str(settings),
             *FLAGS,
             *flags,
         ]

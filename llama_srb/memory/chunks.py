@@ -12,10 +12,11 @@ here, and its pieces are then counted like sentences.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, overload
 
 from .records import Chunk, Chunking, extra
 
@@ -58,6 +59,33 @@ class Made:
     """The next chunks of a text."""
 
     chunks: list[Chunk]
+
+
+class Chunks(Sequence[Chunk]):
+    """The chunks of a large text, as numbers: the garbage collector need not look through them."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+
+    def extend(self, numbers: Iterable[int]) -> None:
+        """Adds chunks: start, end, tokens of each."""
+        self._numbers.extend(numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 3
+
+    @overload
+    def __getitem__(self, at: int) -> Chunk: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Chunk]: ...
+
+    def __getitem__(self, at: int | slice) -> Chunk | list[Chunk]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return Chunk(*self._numbers[3 * at : 3 * at + 3])
 
 
 Chunked: TypeAlias = Generator[Count | Made, Sequence[int], None]

@@ -38,11 +38,11 @@ from .records import (
     nothing_shown,
 )
 from .room import Room
+from .slots import Slots
 from .stores import NewDocument, Reader, Store
 from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
 from .stores.vectors import normalised
-from .turns import Turns
 
 PLAIN = "text/plain; charset=utf-8"
 EMBEDDED_AT_ONCE = 32  # chunks of one call
@@ -63,14 +63,14 @@ class Memory:
 
     def __init__(
         self, settings: MemorySettings, model: EmbeddingModel, store: Store, documents: Documents,
-        turns: Turns | None = None,
+        slots: Slots | None = None,
     ) -> None:  # fmt: skip
-        """turns: of searches, of which a store does one at a time."""
+        """slots: of searches, of which a store does one at a time."""
         self.settings = settings
         self.model = model
         self._store, self._room = store, Room(settings, store)
         self._documents = documents
-        self._turns = turns or Turns(1, 1)
+        self._slots = slots or Slots(1, 1)
 
     @classmethod
     async def open(
@@ -90,7 +90,7 @@ class Memory:
     async def using(self, model: EmbeddingModel) -> Memory:
         """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
         await self._store.require(model.facts(self.settings.chunking))
-        return Memory(self.settings, model, self._store, self._documents, self._turns)
+        return Memory(self.settings, model, self._store, self._documents, self._slots)
 
     @property
     def facts(self) -> Facts:
@@ -180,7 +180,7 @@ class Memory:
     ) -> list[Found]:
         """The k chunks that an owner sees and whose vectors are nearest to the query's, best first.
 
-        client: to which its turn belongs; RequestError if the filter compares too much.
+        client: to which its slot belongs; RequestError if the filter compares too much.
         """
         count = whole("k", k, 1, MAX_FOUND)
         return await self.search_each(query, [(count, filter)], owner, client)
@@ -191,7 +191,7 @@ class Memory:
         """As search(), for several numbers of chunks, each with its filter; the best of all are first."""
         text = checked_text(query, "query", MAX_QUERY)
         (vector,) = await self._vectors([text])
-        async with self._turns.turn(client):
+        async with self._slots.slot(client):
             found = [
                 one
                 for k, filter in wanted
@@ -215,7 +215,7 @@ class Memory:
 
     async def _computed(
         self, read: Reading, on_progress: OnProgress, room: int | None = None
-    ) -> tuple[list[Chunk], Vector]:
+    ) -> tuple[Sequence[Chunk], Vector]:
         """The chunks of a text and their vectors; RequestError if there are more than `room`."""
         chunks = await read.chunks(self.model.count_tokens)
         self._room.require_chunks(len(chunks), room)

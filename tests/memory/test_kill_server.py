@@ -12,7 +12,10 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.support.documents import pdf
+from tests.support.processes import text_of as read_text
 from tests.support.serving import serving
+from tests.support.waiting import until
 
 KILLS = 5  # the store itself is killed 20 times in test_kill.py
 MEMORY = """
@@ -57,6 +60,28 @@ async def stored(url: str) -> dict[int, tuple[str, int]]:
             found = {int(one["document"][:-4]) for one in json.loads(await answer.read())["data"]}
     assert found == texts.keys(), "each document is found"
     return texts
+
+
+def readers(pid: int) -> list[Path]:
+    """The subprocesses of a server that read documents."""
+    found = [Path(f"/proc/{id}") for list in Path(f"/proc/{pid}/task").glob("*/children")
+             for id in read_text(list).split()]  # fmt: skip
+    return [one for one in found if "documents.child" in read_text(one / "cmdline")]
+
+
+async def test_a_stop_of_the_server_ends_what_reads_documents(tmp_path: Path) -> None:
+    file, slow = tmp_path / "srb.toml", pdf([], [b"BT /F1 12 Tf " + b"(x) Tj " * 2_000_000 + b"ET"])
+    file.write_text(MEMORY)
+    with (
+        serving("--ctx", "2048", "--config", str(file)) as server,
+        contextlib.closing(server.connect()) as connection,
+    ):
+        connection.request("PUT", "/v1/memories/tales/documents/slow.pdf", slow)
+        await until(lambda: readers(server.pid))
+        (reader,) = readers(server.pid)
+        os.kill(server.pid, signal.SIGTERM)
+        await until(lambda: not read_text(reader / "cmdline"))
+        await until(lambda: not read_text(Path(f"/proc/{server.pid}/cmdline")))
 
 
 async def test_a_kill_of_the_server_loses_no_document_that_was_answered(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO, Protocol
 
 from llama_srb.request.values import RequestError, shown
 
-from ..chunks import SHORT, CountTokens, chunks_of
+from ..chunks import SHORT, Chunks, CountTokens, chunks_of
 from ..records import MAX_TEXT, Chunk, Chunking, MemoryUnusable
-from ..turns import Turns
+from ..slots import Slots
 
 KINDS = {  # by media type
     "text/plain": "text",
@@ -80,17 +80,17 @@ class Reading(Protocol):
     @property
     def text(self) -> str: ...
 
-    async def chunks(self, count_tokens: CountTokens) -> list[Chunk]: ...
+    async def chunks(self, count_tokens: CountTokens) -> Sequence[Chunk]: ...
 
     async def close(self) -> None: ...
 
 
 class Documents:
-    """Reads documents in subprocesses, a few at a time, in turns that are fair between clients."""
+    """Reads documents in subprocesses, a few at a time, in slots that are fair between clients."""
 
     def __init__(self, limits: DocumentLimits = DEFAULT_LIMITS) -> None:
         self.limits = limits
-        self._turns = Turns(READERS, READERS_OF_A_CLIENT)
+        self._slots = Slots(READERS, READERS_OF_A_CLIENT)
 
     @contextlib.asynccontextmanager
     async def reading(
@@ -106,7 +106,7 @@ class Documents:
         asked = {"kind": kind, "charset": charset, "limits": asdict(self.limits),
                  "chunking": asdict(chunking), "file": file.fileno()}  # fmt: skip
         async with contextlib.AsyncExitStack() as stack:
-            await stack.enter_async_context(self._turns.turn(client))
+            await stack.enter_async_context(self._slots.slot(client))
             process = await stack.enter_async_context(_started(json.dumps(asked), file))
             found = _Read(process, self.limits, chunking, stack)
             await found.read()
@@ -132,7 +132,7 @@ class CleanText:
     def __init__(self, text: str, chunking: Chunking) -> None:
         self.text, self._chunking = text, chunking
 
-    async def chunks(self, count_tokens: CountTokens) -> list[Chunk]:
+    async def chunks(self, count_tokens: CountTokens) -> Sequence[Chunk]:
         return await chunks_of(self.text, self._chunking, count_tokens)
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class CleanText:
 
 
 class _Read:
-    """What a subprocess has read. stack: what ends the subprocess and its turn."""
+    """What a subprocess has read. stack: ends the subprocess and frees its slot."""
 
     def __init__(
         self, process: Process, limits: DocumentLimits, chunking: Chunking, stack: contextlib.AsyncExitStack
@@ -161,14 +161,14 @@ class _Read:
             parts.append(decoder.decode(data))
         self.text = "".join(parts)
 
-    async def chunks(self, count_tokens: CountTokens) -> list[Chunk]:
+    async def chunks(self, count_tokens: CountTokens) -> Sequence[Chunk]:
         """RequestError if it takes too long, apart from the counting."""
-        made = list[Chunk]()
+        made = Chunks()
         while len(self.text) > SHORT and (said := await self._said()) is not None:
             if isinstance(said[0], str):
                 self._answer(await count_tokens(said))
             else:
-                made += (Chunk(*one) for one in said)
+                made.extend(said)
                 await asyncio.sleep(0)  # many lines may have come
         await self.close()
         return made or await chunks_of(self.text, self._chunking, count_tokens)

@@ -2,8 +2,8 @@
 
 Its argument is JSON: kind, charset, limits, how texts become chunks, the descriptor of the document's file.
 Output: a line of JSON with the error, or with the size of the text, which follows. Then come lines of JSON:
-texts, whose numbers of tokens are the next line of its input, or chunks; the last line is null. A short text
-is cut by the process that has asked.
+texts, whose numbers of tokens are the next line of its input, or chunks (start, end, tokens). At the end
+comes null. A short text is cut by the process that has asked.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def cut(text: str, chunking: Chunking) -> None:
     while step is not None:
         counts: list[int] = []
         if isinstance(step, Made):
-            say([[one.start, one.end, one.tokens] for one in step.chunks])
+            say([number for one in step.chunks for number in (one.start, one.end, one.tokens)])
         else:
             say(step.texts)
             counts = json.loads(sys.stdin.buffer.readline())

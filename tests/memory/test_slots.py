@@ -1,4 +1,4 @@
-"""Documents are read outside of the event loop, in fair turns, by subprocesses that can be ended."""
+"""Documents are read outside of the event loop, in fair slots, by subprocesses that can be ended."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ import pytest
 from llama_srb.memory.documents import READERS, READERS_OF_A_CLIENT, Documents
 from llama_srb.memory.memory import Memory
 from llama_srb.memory.records import Chunking, FileStore, MemorySettings
-from llama_srb.memory.turns import Turns
+from llama_srb.memory.slots import Slots
 from tests.support.documents import PDF, pdf
 from tests.support.memory import WordModel
 from tests.support.processes import children
 from tests.support.waiting import until
 
-LONGEST = (
-    0.05  # seconds of CPU between two turns of the loop, on a machine that counts to COUNTED in a second
-)
+LONGEST = 0.05  # seconds of CPU between two steps of the event loop, on a machine that counts to COUNTED in a second
 COUNTED = 20_000_000
 SLOW = pdf([], [b"BT /F1 12 Tf " + b"(x) Tj " * 1_000_000 + b"ET"])
 
@@ -50,7 +48,7 @@ def measured(patched: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 class ServedModel(WordModel):
-    """Gives the loop a turn with each call, as an engine does."""
+    """Lets the loop run with each call, as an engine does."""
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         await asyncio.sleep(0)
@@ -96,12 +94,12 @@ async def test_no_client_waits_for_the_documents_of_another() -> None:
     assert children() == before, "a client that leaves ends its readers"
 
 
-async def test_turns_go_to_the_client_with_the_least_work_then_to_the_longest_wait() -> None:
-    turns, order, leaves = Turns(2, 1), list[str](), dict[str, asyncio.Event]()
+async def test_slots_go_to_the_client_with_the_least_work_then_to_the_longest_wait() -> None:
+    slots, order, leaves = Slots(2, 1), list[str](), dict[str, asyncio.Event]()
 
     async def work(name: str) -> None:
         leaves[name] = asyncio.Event()
-        async with turns.turn(name[0]):
+        async with slots.slot(name[0]):
             order.append(name)
             await leaves[name].wait()
 
@@ -115,6 +113,6 @@ async def test_turns_go_to_the_client_with_the_least_work_then_to_the_longest_wa
     tasks["b2"].cancel()
     leaves["a3"].set()
     await asyncio.wait(tasks.values())
-    async with turns.turn("d"), turns.turn("e"):
+    async with slots.slot("d"), slots.slot("e"):
         pass
     assert order == ["a1", "b1", "a2", "b2", "c1", "a3"]

@@ -1,4 +1,4 @@
-"""Turns for work that few may do at once: fair between clients, however much one of them asks for."""
+"""Slots for work that few may do at once: fair between clients, however much one of them asks for."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 
 
-class Turns:
+class Slots:
     """most: how many may work at once; of_a_client: how many of one client, so that others need not wait."""
 
     def __init__(self, most: int, of_a_client: int) -> None:
         self._most, self._of_a_client = most, of_a_client
         self._working: Counter[str] = Counter()
         self._waiting: defaultdict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
-        """By client; the one that has had its turn most recently is the last."""
+        """By client; the one that has got a slot most recently is the last."""
 
     @contextlib.asynccontextmanager
-    async def turn(self, client: str) -> AsyncIterator[None]:
-        """Waits for a turn; it is over with the block."""
+    async def slot(self, client: str) -> AsyncIterator[None]:
+        """Waits for a slot; it is free again behind the block."""
         await self._wait(client)
         try:
             yield
@@ -43,7 +43,7 @@ class Turns:
         self._begin()
 
     def _begin(self) -> None:
-        """Gives the free turns to the clients that wait: those with the least work, then the longest wait."""
+        """Gives the free slots to the clients that wait: those with the least work, then the longest wait."""
         while self._working.total() < self._most:
             for client, waiting in list(self._waiting.items()):
                 while waiting and waiting[0].done():  # cancelled
