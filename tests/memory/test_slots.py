@@ -19,7 +19,7 @@ from tests.support.memory import WordModel
 from tests.support.processes import children
 from tests.support.waiting import until
 
-LONGEST = 0.05  # seconds of CPU between two steps of the event loop, on a machine that counts to COUNTED in a second
+LONGEST = 0.05  # seconds of CPU of a step of the event loop, on a machine that counts to COUNTED in a second
 COUNTED = 20_000_000
 SLOW = pdf([], [b"BT /F1 12 Tf " + b"(x) Tj " * 1_000_000 + b"ET"])
 

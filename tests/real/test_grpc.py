@@ -25,7 +25,7 @@ RECALLS = """
 store = { file = "tales.db" }
 [tasks.story]
 max_tokens = 2
-recall = { memory = "tales", store_prompts = true }
+recall = { memory = "tales", store_prompts = true, retrieve_prompts = 2 }
 """
 
 
@@ -116,7 +116,7 @@ async def test_the_start_event_names_what_a_task_recalls(
             events = await all_of(rpc.complete(n=1, **fields))
             return next(event for name, event in events if name == "start")
 
-        texts = ("The red key.", "Which key?", "Which key?")
+        texts = ("The red key.", "The blue key.", "Which key?")
         starts = [await start_of(model="story", prompt=text) for text in texts]
         assert [len(start.recalled) for start in starts] == [0, 1, 2]
         assert len((await start_of(prompt="Which key?", max_tokens=1)).recalled) == 0
