@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from .documents import Documents
 from .memory import Memory, open_store
-from .records import EmbeddingModel, Facts, FileStore, MemorySettings, QdrantSettings, no_such
+from .records import EmbeddingModel, Facts, FileStore, MemorySettings, QdrantSettings, extra, no_such
 from .stores import Store
 
 ModelOf: TypeAlias = Callable[[str], Awaitable[EmbeddingModel]]
@@ -86,6 +86,8 @@ class Memories:
         for name, settings in self.settings.items():
             if isinstance(settings.store, FileStore):
                 await self.get(name)
+            else:  # importing it takes a second, for which no request has to wait
+                await asyncio.to_thread(extra, "qdrant_client")
 
     async def get(self, name: str) -> Memory:
         """The memory of a name; RequestError (404) with the nearest name, MemoryUnusable."""

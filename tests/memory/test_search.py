@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -79,3 +81,22 @@ async def test_a_search_whose_client_leaves_and_a_memory_that_is_closed_end_at_o
             other.cancel()
         with pytest.raises((asyncio.CancelledError, Ended)):
             await search
+
+
+def test_each_document_is_looked_up_once_and_in_proportional_time() -> None:
+    """A batch must not look through the documents of all batches before it."""
+    filter, asked = parse_filter({"metadata": {"none": 1}}), list[int]()
+
+    def names_of(texts: Sequence[int]) -> dict[int, list[Name]]:
+        asked.extend(texts)
+        return {one: [] for one in texts}
+
+    def seconds(count: int) -> float:
+        begun = time.process_time()
+        ranked = (Candidate(i, i // 2, 0.5) for i in range(count))
+        chosen(ranked, 5, filter, names_of, lambda _: "", Effort())
+        return time.process_time() - begun
+
+    few, many = seconds(20_000), seconds(400_000)
+    assert asked == [*range(10_000), *range(200_000)]
+    assert many < 60 * few, "20 times as many"

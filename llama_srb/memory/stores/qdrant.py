@@ -41,9 +41,8 @@ T = TypeVar("T")
 class QdrantStore:
     """Documents, chunks and vectors in one collection. One thread makes the calls, one the searches."""
 
-    def __init__(self, settings: QdrantSettings, name: str) -> None:
-        self._name, self._where = name, settings.url
-        self._points = Points(settings)
+    def __init__(self, settings: QdrantSettings, name: str, points: Points) -> None:
+        self._name, self._where, self._points = name, settings.url, points
         self._efforts = Efforts()
         self._writing = ThreadPoolExecutor(1, "memory-write")
         # The local mode is not made for two threads.
@@ -56,7 +55,8 @@ class QdrantStore:
         cls, settings: QdrantSettings, name: str, facts: Facts, rebuilding: bool = False
     ) -> QdrantStore:
         """Opens or makes a collection; MemoryUnusable. rebuilding: vectors of another model are accepted."""
-        store = cls(settings, name)
+        points = await asyncio.to_thread(Points, settings)  # the client asks for the server's version
+        store = cls(settings, name, points)
         try:
             await store._in(store._writing, lambda: store._open(facts))
             if not rebuilding:

@@ -105,7 +105,7 @@ def _passing(
     known: dict[int, Name | None] = {}  # the first document of each text that passes
     candidates = iter(ranked)
     while some := list(islice(candidates, k if not known else AT_ONCE)):
-        if wanted := list({one.text for one in some} - known.keys()):
+        if wanted := [text for text in dict.fromkeys(one.text for one in some) if text not in known]:
             for text, names in names_of(wanted).items():
                 known[text] = next((one for one in names if _takes(filter, one, effort)), None)
         for one in some:
