@@ -204,6 +204,14 @@ async def test_an_unknown_content_type_is_named_with_the_nearest() -> None:
     assert error.value.message.endswith("did you mean text/plain?")
 
 
+async def test_a_short_text_needs_no_subprocess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llama_srb.memory.documents._CHILD", ("false",))
+    assert await text_of("Ein Fuchs läuft.\r\n".encode(), "text/plain") == "Ein Fuchs läuft."
+    for body in (b"\xff\xfeO\0", b"Ein Fuchs. " * 1000):
+        with pytest.raises(RequestError):
+            await text_of(body, "text/plain")
+
+
 async def test_a_missing_library_is_the_operators_error(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys; sys.modules['pypdf'] = None; from llama_srb.memory.documents.child import main; main()"
