@@ -18,7 +18,7 @@ from tests.support.places import BINARY
 from tests.support.served import Served
 
 KILLS = amount(6, 20)
-LINES = 20 * KILLS
+LINES = 400
 
 
 def complete_lines(*files: Path) -> list[str]:

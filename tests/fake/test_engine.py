@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from llama_srb.engine.codec import read_result
 from llama_srb.engine.commands import encode, encode_generate
 from llama_srb.engine.events import Done, Error, Extend, Queued, Result, Start, Stop, Stream
 from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
@@ -108,7 +109,7 @@ async def test_a_long_command_is_sent_completely_and_does_not_block_the_loop(set
         text = "word " * 1_000_000
         events = await run(command(engine, "tokenize", text=text))
     assert isinstance(events[-1], Result)
-    assert len(events[-1].data["tokens"]) == 1_000_000
+    assert len(read_result(events[-1].line)["tokens"]) == 1_000_000
 
 
 async def test_a_refused_command_ends_only_itself(settings) -> None:

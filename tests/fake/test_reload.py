@@ -16,6 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.request.parse import parse_body
 from tests.fake.reloaded import CHECKED, KEPT, Reloaded, Tables, running
 from tests.support.models import write_adapter
 from tests.support.processes import children
@@ -215,32 +216,37 @@ async def test_requests_of_a_removed_model_finish_also_those_that_wait(start: An
     await until(lambda: len(children()) == 1)
 
 
-class OneThread(ThreadPoolExecutor):
-    """Counts its jobs."""
+class Held(ThreadPoolExecutor):
+    """Threads in which only JSON is read; other work waits until it is set free."""
 
     def __init__(self) -> None:
-        super().__init__(1)
-        self.n_jobs = 0
+        super().__init__()
+        self.free, self.n_held = threading.Event(), 0
 
-    def submit(self, *args: Any, **kwargs: Any) -> Any:
-        self.n_jobs += 1
-        return super().submit(*args, **kwargs)
+    def submit(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if call.args[0] is not parse_body:
+            self.n_held += 1
+            args, call = (call, *args), self._later
+        return super().submit(call, *args, **kwargs)
+
+    def _later(self, call: Any, *args: Any) -> Any:
+        self.free.wait()
+        return call(*args)
 
 
 async def test_a_request_that_has_chosen_a_removed_model_is_served(start: Any) -> None:
-    """Its body is read in a thread, so it is not in the model's pool yet."""
+    """Its fields are read in a thread, so it is not in the model's pool yet."""
     server = await start({"tale": {}, "poem": {}})
     assert await server.serves("tale")
-    free, threads = threading.Event(), OneThread()
+    threads = Held()
     asyncio.get_running_loop().set_default_executor(threads)
-    threads.submit(free.wait)
     try:
         asks = [asyncio.create_task(server.serves("tale", ignored="x" * 100_000)) for _ in range(6)]
-        await until(lambda: threads.n_jobs == 7)
+        await until(lambda: threads.n_held == 6)
         assert await server.reload({"poem": {}}) == ["removed tale"]
         assert len(children()) == 1
     finally:
-        free.set()
+        threads.free.set()
     assert await soon(asyncio.gather(*asks)) == [True] * 6
     await until(lambda: not children())
 

@@ -311,11 +311,12 @@ def test_after_a_failed_step_its_cells_are_not_reused(shelf: Shelf) -> None:
 def test_after_a_step_that_found_no_cells_all_requests_finish(tmp_path: Path, kind: str) -> None:
     """Such a step changes no cell: the youngest is preempted, and a prefix is not done before its prefill."""
     write_model(tmp_path / "model.gguf", kind)
+    first = words(2, 150)  # a step long enough for the other command to come
     prefix = words(1, 30)  # computed in the second step, with the tokens of the request
     model, fault = tmp_path / "model.gguf", {"LLAMA_BATCHED_FAIL_STEP": "2:1"}
     with Paced(tmp_path / "log", *ROOMY, model=model, **fault) as engine:
         ids = engine.send(
-            {"op": "generate"} | story("Once", n=1, max_tokens=30, min_tokens=30),
+            {"op": "generate"} | story(first, n=1, max_tokens=30, min_tokens=30),
             {"op": "prefix", "prompt": prefix},
         )
         assert [answer.events[-1]["event"] for answer in engine.answers(ids)] == ["done", "done"]
