@@ -42,9 +42,13 @@ CONFIG = """
 prelude = "Once"
 postfix = "!"
 private_tokens = ["<secret>"]
+
+[memories.tales]
+store = { file = "tales.db" }
 """
 KINDS = [*VALUES, *RAW]
 BODIES = [route for route in ROUTES if route.method in ("POST", "PUT") and route.request and not route.files]
+FILES = [route for route in ROUTES if route.files]
 SOCKETS = [route for route in ROUTES if 101 in route.answers]
 
 
@@ -71,7 +75,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         "adapters",
     )
     with watching(
-        folder, *flags, "--max-n", "1024", "--grpc", "0", "--log-level", "info", "--", "--alternatives"
+        folder,
+        *flags,
+        "--max-n",
+        "1024",
+        "--grpc",
+        "0",
+        "--log-level",
+        "info",
+        "--",
+        "--alternatives",
+        "--dimensions",
+        "256",
     ) as watched:
         request(watched, "POST", "/v1/events", json.dumps({"prompt": "x", "max_tokens": 1}).encode())
         yield watched
@@ -95,9 +110,11 @@ async def add_file(folder: Path) -> None:
         await store.add_file(StoredFile(id, "", "a.jsonl", 0, "batch", now, now + 9999, path))
 
 
-def request(server: Watched, method: str, path: str, data: bytes | None = None) -> bytes:
+def request(
+    server: Watched, method: str, path: str, data: bytes | None = None, content_type: str = "application/json"
+) -> bytes:
     with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as one:
-        one.request(method, path, data, {"Content-Type": "application/json", "If-None-Match": "*"})
+        one.request(method, path, data, {"Content-Type": content_type, "If-None-Match": "*"})
         response = one.getresponse()
         assert response.status < 500 or response.status == 501, response.read()[:300]
         return response.read()
@@ -153,6 +170,39 @@ def test_no_use_of_a_body_stops_the_event_loop(kind: str, server: Watched) -> No
     path, fields = READ[kind]
     data = json.dumps(fields()).encode()
     assert server.longest(lambda: request(server, "POST", path, data)) <= LONGEST
+
+
+# Files
+
+DOCUMENTS = {
+    "lines": ("text/plain", b"a\n"),
+    "prose": ("text/plain", b"Some words of a story, and then some more. "),
+    "one word": ("text/plain", b"a"),
+    "elements": ("text/html", b"<p>"),
+    "archives": ("application/epub+zip", b"PK\x03\x04"),
+}
+FORM = b'--x\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+
+
+def file_of(route: Route, kind: str) -> tuple[str, bytes]:
+    """The Content-Type and the body of the largest file; in a form if the route takes one."""
+    content_type, unit = DOCUMENTS[kind]
+    data = unit * (amount(2 << 20, LARGEST) // len(unit))
+    if content_type in route.files:
+        return content_type, data
+    parts = FORM % (b"purpose", b"batch") + FORM.replace(b'"%b"', b'"%b"; filename="a.jsonl"') % (
+        b"file",
+        data,
+    )
+    return "multipart/form-data; boundary=x", parts + b"--x--\r\n"
+
+
+@each_row("kind", [*DOCUMENTS])
+@each_row("route", FILES, ids=lambda route: route.path)
+def test_no_file_stops_the_event_loop(route: Route, kind: str, server: Watched) -> None:
+    content_type, data = file_of(route, kind)
+    path = path_of(route).replace("{memory}", "tales").replace("{document}", "x")
+    assert server.longest(lambda: request(server, route.method, path, data, content_type)) <= LONGEST
 
 
 # WebSockets and gRPC

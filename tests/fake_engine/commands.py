@@ -109,11 +109,11 @@ class Commands:
                           cached_tokens=0, completion_tokens=n, timings={"total_ms": 1.0})  # fmt: skip
 
     def embed(self, command: dict[str, Any]) -> None:
-        """Two numbers, made from the text's length; the sum of their squares is 1."""
+        """Two numbers, made from the text's length, and zeros; the sum of their squares is 1."""
         n = 0
         for index, text in enumerate(command["input"]):
             size = len(text if isinstance(text, list) else tokenize(text))
-            vector = [math.sin(size), math.cos(size)]
+            vector = [math.sin(size), math.cos(size), *[0.0] * (self.scheduler.flags.dimensions - 2)]
             self.output.event("embedding", id=command["id"], index=index, count=size, embedding=vector)
             n += size
         self.output.event("done", id=command["id"], count=len(command["input"]), prompt_tokens=n,

@@ -26,6 +26,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")
+    add("--dimensions", type=int, default=2, help="of vectors")
     add("--alternatives", action="store_true", help="tokens with logprobs, as many as are asked for")
     add("--endless", action="store_true", help="no story ends before max_tokens")
     add("--die-after", type=int, metavar="K", help="SIGKILL itself after K stream events")

@@ -55,7 +55,8 @@ class Program:
             time.sleep(self.flags.load_seconds / 2)
         self.faults.while_loading()
         model = {"name": "fake", "n_params": 3_000_000}
-        embedding = {"only": False, "pooling": "mean", "dimensions": 2, "max_tokens": N_CTX}
+        embedding = {"only": False, "pooling": "mean", "max_tokens": N_CTX}
+        embedding["dimensions"] = self.flags.dimensions
         self.output.event("ready", protocol=self.flags.protocol, model=model, n_ctx=N_CTX,
                           n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend=self.flags.backend,
                           adapters=self.adapters.loaded, cpu="native", commit="fake",
