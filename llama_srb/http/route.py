@@ -43,7 +43,7 @@ QUERY: dict[str, tuple[str, Schema]] = {
         {"type": "string"},
     ),
     "limit": (
-        "The most entries of the list: of documents up to 500, of files and batches up to 10,000.",
+        "The most entries of the list: of documents up to 500, of files up to 10,000, of batches 100.",
         {"type": "integer", "minimum": 1},
     ),
     "after": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +31,7 @@ MAX_METADATA, MAX_KEY, MAX_VALUE, MAX_VALUES = (
     4096,
     256,
 )  # entries; bytes of a key, a text; of a list
+MAX_METADATA_SIZE = 16 << 10  # bytes of a document's metadata as JSON: a search may read those of 10,000
 CHUNK_TOKENS = (8, 8192)  # the bounds of Chunking.tokens
 
 Value: TypeAlias = str | int | float | bool | list[str | int | float]
@@ -282,7 +284,11 @@ def checked_metadata(value: object) -> dict[str, Value]:
         elif not _is_single(one):
             raise wrong(f"metadata.{key}", one, f"a text of at most {MAX_VALUE} bytes, a number, true, false "
                         "or a list of texts and numbers", "metadata")  # fmt: skip
-    return {key: list(one) if isinstance(one, tuple) else one for key, one in value.items()}
+    checked = {key: list(one) if isinstance(one, tuple) else one for key, one in value.items()}
+    if (size := len(json.dumps(checked))) > MAX_METADATA_SIZE:
+        message = f"metadata has {size} bytes as JSON; it must have at most {MAX_METADATA_SIZE}"
+        raise RequestError(message, param="metadata")
+    return checked
 
 
 def _is_single(value: object) -> bool:

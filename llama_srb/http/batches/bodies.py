@@ -15,6 +15,7 @@ HOUR, DAY = 3600, 86400
 KEPT = 30 * DAY  # seconds until a file expires, if its sender says nothing
 SECONDS = {"s": 1, "m": 60, "h": HOUR, "d": DAY}
 WINDOW = re.compile(r"([1-9]\d{0,5})([smhd])", re.ASCII)
+MOST_BATCHES = 100  # of one answer; "has_more" says that there are others
 MOST_LISTED, MAX_PAIRS, MAX_KEY, MAX_VALUE = 10_000, 16, 64, 512
 DEFAULT_FILES, DEFAULT_BATCHES = 10_000, 20  # of a list
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 
 from aiohttp import web
 from typing_extensions import TypedDict
@@ -19,7 +20,14 @@ from llama_srb.http.batches.answers import (
     FileEntry,
     FileList,
 )
-from llama_srb.http.batches.bodies import DEFAULT_BATCHES, DEFAULT_FILES, Page, batch_of, file_expiry
+from llama_srb.http.batches.bodies import (
+    DEFAULT_BATCHES,
+    DEFAULT_FILES,
+    MOST_BATCHES,
+    Page,
+    batch_of,
+    file_expiry,
+)
 from llama_srb.http.batches.routes import JSONL
 from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
@@ -118,6 +126,7 @@ class BatchRoutes:
     async def list_batches(self, http: web.Request) -> web.Response:
         """The batches of the caller."""
         page = Page.of(http.query, DEFAULT_BATCHES)
+        page = replace(page, limit=min(page.limit, MOST_BATCHES))  # their metadata make an answer large
         found = await self._batches.batches(page, http[CALLER])
         data = [_batch(one) for one in found[: page.limit]]
         ends = _ends([one["id"] for one in data])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import orjson
 from aiohttp import web
 
 from llama_srb.http.auth.caller import CALLER, Caller
@@ -32,9 +35,12 @@ from llama_srb.memory.records import (
     no_such,
     nothing_shown,
 )
+from llama_srb.memory.slots import Slots
 from llama_srb.request.values import RequestError
 
 UNKNOWN = "application/octet-stream"  # what many clients say if nobody has told them
+ANSWERS, ANSWERS_OF_A_CLIENT = 16, 4  # documents that are sent at the same time; each may take 64 MB
+PIECE = 256 << 10  # characters that become JSON at once
 
 
 class MemoryRoutes:
@@ -45,6 +51,7 @@ class MemoryRoutes:
         self._registry, self._pause = registry, settings.keep_alive
         limits = DocumentLimits(body=settings.max_document)
         self._uploads = DocumentUploads(limits, settings.body_timeout)
+        self._answers = Slots(ANSWERS, ANSWERS_OF_A_CLIENT)
 
     def _access(self, http: web.Request) -> MemoryAccess:
         """The memories, which stay open until the request is over."""
@@ -109,15 +116,18 @@ class MemoryRoutes:
             answer["next"] = _next(shown, page)
         return json_response(answer)
 
-    async def get_document(self, http: web.Request) -> web.Response:
+    async def get_document(self, http: web.Request) -> web.StreamResponse:
         """A document with its text."""
         caller, id = http[CALLER], http.match_info["document"]
         memory = await self._access(http).reading(http.match_info["memory"], caller)
         owner = await _of_all(memory, id, http) if caller.is_admin else reader_of(caller)
-        if (found := await memory.get(id, owner)) is None:
-            raise no_such("document", id)
-        answer: DocumentWithText = {**_document(found, caller), "text": found.text}
-        return json_response(answer)
+        async with self._answers.slot(caller.client):  # each has a text in memory while it is read
+            if (found := await memory.get(id, owner)) is None:
+                raise no_such("document", id)
+            answer: DocumentWithText = {**_document(found, caller), "text": ""}
+            if len(found.text) <= PIECE:
+                return json_response({**answer, "text": found.text})
+            return await _in_pieces(http, answer, found.text)
 
     async def delete_document(self, http: web.Request) -> web.Response:
         """Deletes a document of the caller; an admin deletes anybody's."""
@@ -161,6 +171,19 @@ class MemoryRoutes:
         if search.warnings:
             answer["warnings"] = search.warnings
         return json_response(answer)
+
+
+async def _in_pieces(http: web.Request, answer: DocumentWithText, text: str) -> web.StreamResponse:
+    """Sends an answer with a long text as fast as it is read, and never makes more than a piece at once."""
+    head, end = orjson.dumps(answer).rsplit(b'""', 1)  # the text is the last member
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(http)
+    await response.write(head + b'"')
+    for first in range(0, len(text), PIECE):
+        await response.write(orjson.dumps(text[first : first + PIECE])[1:-1])
+        await asyncio.sleep(0)
+    await response.write(b'"' + end + b"\n")
+    return response
 
 
 def _memory(settings: MemorySettings) -> MemoryEntry:

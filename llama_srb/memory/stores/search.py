@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -83,7 +83,7 @@ class Efforts:
             effort.end()
 
 
-NamesOf = Callable[[Sequence[int]], dict[int, list[Name]]]
+NamesOf = Callable[[Sequence[int]], Mapping[int, Iterable[Name]]]
 TextOf = Callable[[Candidate], str]
 
 

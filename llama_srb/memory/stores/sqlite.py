@@ -28,15 +28,14 @@ from .statements import (
     SCHEMA,
     SIZES,
     UNFINISHED,
+    Parts,
     document_of,
     facts_of,
-    found_chunk,
     insert_chunks,
     insert_text,
     move_prompts,
     name_text,
     names_of,
-    part_of,
     prompts_of,
     remove_unnamed,
     seen_by,
@@ -162,8 +161,13 @@ class SqliteStore:
             if len(vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
             ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
-            best = chosen(ranked, k, filter, partial(names_of, db), lambda one: part_of(db, one)[2], effort)
-            return [found_chunk(db, one, name) for one, name in best]
+            parts = Parts(db)
+            best = chosen(ranked, k, filter, partial(names_of, db), lambda one: parts.of(one)[2], effort)
+            found = dict[int, Found]()
+            for one, name in sorted(best, key=lambda pair: pair[0].text):  # each text is read once
+                effort.compare(0)
+                found[one.chunk] = parts.found(one, name)
+            return [found[one.chunk] for one, _ in best]
 
         with self._efforts.begun() as effort:
             return await self._read(search)

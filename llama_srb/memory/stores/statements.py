@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
@@ -64,10 +64,6 @@ INSERT INTO texts (owner, hash, text) SELECT ?, hash, text FROM texts WHERE numb
 COPIED_CHUNKS = """
 INSERT INTO chunks (generation, text, start, "end", tokens, vector)
 SELECT generation, ?, start, "end", tokens, vector FROM chunks WHERE text = ?
-"""
-CHUNK = """
-SELECT c.start, c."end", substr(t.text, c.start + 1, c."end" - c.start)
-FROM chunks c JOIN texts t ON t.number = c.text WHERE c.number = ?
 """
 UNFINISHED = """
 SELECT number, text FROM texts t
@@ -171,22 +167,43 @@ def document_of(row: tuple[Any, ...], text: str = "") -> Document:
     return Document(id, owner, json.loads(metadata), characters, chunks, stored_at, text)
 
 
-def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, list[Name]]:
-    """The documents of each text, the first stored one first."""
-    found: dict[int, list[Name]] = {text: [] for text in texts}
+def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, Iterator[Name]]:
+    """The documents of each text, the first stored one first; each is parsed when it is looked at."""
+    found: dict[int, list[tuple[str, str, str]]] = {text: [] for text in texts}
     rows = db.execute("SELECT text, id, owner, metadata FROM documents WHERE text IN "
                       f"({', '.join('?' * len(found))}) ORDER BY stored_at, id", tuple(found))  # fmt: skip
-    for text, id, owner, metadata in rows:
-        found[text].append(Name(id, owner, json.loads(metadata)))
-    return found
+    for text, *name in rows:
+        found[text].append(tuple(name))
+    return {text: (Name(id, owner, json.loads(data)) for id, owner, data in found[text]) for text in found}
 
 
-def part_of(db: sqlite3.Connection, one: Candidate) -> tuple[int, int, str]:
-    """Where a chunk begins and ends in its document's text, and its own text."""
-    start, end, text = db.execute(CHUNK, (one.chunk,)).fetchone()
-    return start, end, text
+class Parts:
+    """Chunks' own texts. Texts of documents stay while they are few: of a long one each chunk is wanted."""
 
+    KEPT = 32 << 20  # characters
 
-def found_chunk(db: sqlite3.Connection, one: Candidate, name: Name) -> Found:
-    start, end, text = part_of(db, one)
-    return Found(str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end)
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._texts: dict[int, str] = {}
+        self._characters = 0
+
+    def of(self, one: Candidate) -> tuple[int, int, str]:
+        """Where a chunk begins and ends in its document's text, and its own text."""
+        start, end = self._db.execute(
+            'SELECT start, "end" FROM chunks WHERE number = ?', (one.chunk,)
+        ).fetchone()
+        return start, end, self._text(one.text)[start:end]
+
+    def found(self, one: Candidate, name: Name) -> Found:
+        start, end, text = self.of(one)
+        return Found(str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end)
+
+    def _text(self, number: int) -> str:
+        if (text := self._texts.get(number)) is None:
+            (text,) = self._db.execute("SELECT text FROM texts WHERE number = ?", (number,)).fetchone()
+            self._characters += len(text)
+            if self._characters > self.KEPT:
+                self._texts.clear()
+                self._characters = len(text)
+            self._texts[number] = text
+        return text
