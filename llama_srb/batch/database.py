@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import shutil
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -138,8 +137,8 @@ class Database:
             if path.name in used or is_open.get(path.name):
                 continue
             if path.name in is_open:
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+                _remove_outputs(path)
+            if path.exists():
                 unknown.append(str(path.relative_to(self.folder)))
         if unknown:
             named = ", ".join(unknown[:MOST_SHOWN]) + (", …" if len(unknown) > MOST_SHOWN else "")
@@ -154,8 +153,16 @@ class Database:
         try:
             path.unlink(missing_ok=True)
             if path.name.startswith("out") and not any(path.parent.glob("*.jsonl")):
-                shutil.rmtree(path.parent, ignore_errors=True)
+                _remove_outputs(path.parent)
             with self._db as db:
                 db.execute("DELETE FROM leftovers WHERE path = ?", (name,))
         except (OSError, sqlite3.Error) as error:
             log.warning("%s cannot be removed now: %s; it is tried again at the next start", path, error)
+
+
+def _remove_outputs(folder: Path) -> None:
+    """Removes what a batch has written, and its folder if nothing of another program is there."""
+    for path in folder.glob("out.jsonl*"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()

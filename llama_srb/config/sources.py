@@ -21,7 +21,7 @@ from .words import PREFIX, Given, SettingsError, Table, Values, refuse_unknown, 
 
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
 
-_SECRET = re.compile(rf"{PREFIX}|.*PASSW(OR)?D|(.*_)?(TOKEN|SECRET|CREDENTIAL|KEY)S?(_.*)?$", re.IGNORECASE)
+_SECRET = re.compile(rf"{PREFIX}|.*(PASS|TOKEN|SECRET|CREDENTIAL|KEY)", re.IGNORECASE)
 _ENGINE_NAMES = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"})
 _ENGINE_PREFIXES = (  # of llama.cpp, of what drives GPUs, of threads and of the heap
     "GGML_", "LLAMA_", "CUDA_", "NVIDIA_", "HIP_", "HSA_", "ROCR_", "VK_", "OMP_", "GOMP_", "MALLOC_",

@@ -144,7 +144,7 @@ def request_from(
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
-    refuse_locked(own, defaults.locked)
+    refuse_locked([*own, *_in_kwargs(own)], defaults.locked)
     own = _without_untold(own, defaults.untold, warnings)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own, **ours}
     given = {name: value for name, value in given.items() if name not in ours or value is not None}
@@ -184,6 +184,12 @@ def refuse_locked(names: Iterable[str], locked: Mapping[str, str], prefix: str =
             raise RequestError(
                 f"{written} is set by {locked[name]}; leave it out", param=written, code="locked"
             )
+
+
+def _in_kwargs(own: Fields) -> list[str]:
+    """The fields that chat_template_kwargs, an object or its JSON, sets as well."""
+    kwargs = own.get("chat_template_kwargs")
+    return [name for name in ("enable_thinking",) if isinstance(kwargs, str | Mapping) and name in kwargs]
 
 
 def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:

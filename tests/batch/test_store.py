@@ -146,11 +146,13 @@ async def test_what_the_database_has_named_is_removed_at_the_next_start(tmp_path
     folder = tmp_path / "files"
     async with Store(folder) as store:
         file, gone = await stored(store), await stored(store)
-        batch, ended = batch_of(file), replace(batch_of(file), status="cancelled")
-        for one in (batch, ended):
+        batch, ended, noted = batch_of(file), *(replace(batch_of(file), status="cancelled") for _ in range(2))
+        for one in (batch, ended, noted):
             await store.save(one)
             store.output(one).parent.mkdir()
             store.output(one).write_text("x")
+        note = store.output(noted).with_name("notes")
+        note.write_text("of another program")
         cut = store.uploading("file-cut")  # the process is killed in the block
         (await cut.__aenter__()).write_text("half")
         store.content(gone).unlink()
@@ -160,7 +162,8 @@ async def test_what_the_database_has_named_is_removed_at_the_next_start(tmp_path
         store.content(gone).write_text("x")
     async with Store(folder):
         assert [one.name for one in (folder / "uploads").iterdir()] == [file.id]
-        assert [one.name for one in (folder / "batches").iterdir()] == [batch.id]
+        assert {one.name for one in (folder / "batches").iterdir()} == {batch.id, noted.id}
+        assert list(note.parent.iterdir()) == [note]
 
 
 async def test_an_upload_that_fails_leaves_nothing(store: Store) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -230,6 +231,36 @@ async def test_a_file_that_is_no_story_is_left_out(
     file.write_bytes(b"\x01")
     assert (await put(served, "a1", "Once more"))[0] == 200
     assert [one.read_bytes() for one in sorted(files(file.parent, "*.damaged*"))] == [b"\x00" * 100, b"\x01"]
+
+
+STRANGE: dict[str, Callable[[Path], object]] = {  # what another program makes of a story's file
+    "a copy": lambda file: (file.parent / "copy.story").write_bytes(file.read_bytes()),
+    "another type": lambda file: file.write_bytes(
+        re.sub(rb'"changed": \d+', b'"changed": null', file.read_bytes())
+    ),
+    "another version": lambda file: file.write_bytes(
+        file.read_bytes().replace(b'"version": "', b'"version": "\\r\\n')
+    ),
+    "an end that is cut": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "levels": lambda file: file.write_bytes(b"[" * 16_000),
+    "a FIFO": lambda file: (file.unlink(), os.mkfifo(file)),
+}
+
+
+@each_row("kind", [*STRANGE])
+async def test_a_strange_file_harms_no_other_story(kind: str, serving: Serving, tmp_path: Path) -> None:
+    folder = tmp_path / kind
+    served = await serving(stories=str(folder))
+    await put(served, "a1", "Once")
+    await put(served, "b2", "Twice")
+    (file,) = files(folder, "*/a1.story")
+    STRANGE[kind](file)
+    there = {"a1", "b2"} if kind == "a copy" else {"b2"}
+    for id in {"copy", "a1"} - there:
+        assert (await call(served, "DELETE", f"/{id}?forever=true"))[0] == 404
+        assert (await call(served, "GET", f"/{id}"))[0] == 404
+    assert {id for id, _ in await names(served)} == there
+    assert (await put(served, "c3", "Thrice"))[0] == 200
 
 
 @contextlib.contextmanager

@@ -283,7 +283,11 @@ def test_tools_need_the_models_template() -> None:
 # Fields
 # ----------------------------------------------------------------------------------------------------
 
-LOCKED = Task("story", fields={"n": 4, "temperature": 0.5}, locked=("n", "temperature", "json_schema"))
+LOCKED = Task(
+    "story",
+    fields={"n": 4, "temperature": 0.5},
+    locked=("n", "temperature", "json_schema", "enable_thinking"),
+)
 
 
 def test_the_fields_of_a_task_are_defaults() -> None:
@@ -303,6 +307,8 @@ GIVEN: list[tuple[dict[str, Any], str]] = [
     ({"sequences": [{}, {"temperature": 1}, {}, {}]}, "sequences[1].temperature"),
     ({"response_format": {"type": "json_object"}}, "json_schema"),
     ({"regex": "a"}, "regex"),
+    ({"chat_template_kwargs": {"enable_thinking": False}}, "enable_thinking"),
+    ({"chat_template_kwargs": '{"enable_thinking": false}'}, "enable_thinking"),
 ]
 
 

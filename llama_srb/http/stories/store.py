@@ -11,6 +11,8 @@ import fcntl
 import json
 import logging
 import os
+import re
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -18,6 +20,8 @@ from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
+
+from pydantic import TypeAdapter
 
 from llama_srb.http.stories.answers import State
 from llama_srb.request.values import RequestError
@@ -55,6 +59,10 @@ class Head:
     state: State
 
 
+_HEAD = TypeAdapter(Head)
+_VERSION = re.compile("[0-9a-f]{32}")
+
+
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The version that a change replaces. version: None: any one that is there. is_new: none is there."""
@@ -89,7 +97,7 @@ class StoryStore:
     def get(self, owner: str, id: str) -> tuple[Head, bytes] | None:
         """A story; None if there is none, or if it is removed. RequestError 503 if it cannot be read."""
         path = self._file(owner, id)
-        with _readable("the story"), contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        with _readable("the story"), contextlib.suppress(FileNotFoundError), _open(path) as file:
             head = _read(file)
             return None if head is None or head.state == "removed" else (head, file.read())
         return None
@@ -237,9 +245,14 @@ def _readable(what: str) -> Iterator[None]:
 
 def _head(path: Path) -> Head | None:
     """What a file says of its story; None if there is none, or if it is damaged. RequestError 503."""
-    with _readable("the story"), contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+    with _readable("the story"), contextlib.suppress(FileNotFoundError), _open(path) as file:
         return _read(file)
     return None
+
+
+def _open(path: Path) -> BinaryIO:
+    """Opens a file to read; a FIFO without waiting for its other end."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
 
 
 def _set_aside(path: Path) -> None:
@@ -250,12 +263,17 @@ def _set_aside(path: Path) -> None:
 
 
 def _read(file: BinaryIO) -> Head | None:
-    line = file.readline(MAX_HEAD)
-    try:
-        return Head(**json.loads(line))
-    except (ValueError, TypeError):
-        log.warning("%s is no story of ours; it is left out", file.name)
-        return None
+    """The head of a file; None if the file is another's, or its story is not whole."""
+    found, path = os.fstat(file.fileno()), Path(file.name)
+    line = file.readline(MAX_HEAD) if stat.S_ISREG(found.st_mode) else b""
+    with contextlib.suppress(ValueError):
+        head = _HEAD.validate_json(line, strict=True)
+        if (head.id, len(line) + head.bytes) == (path.stem, found.st_size) and _VERSION.fullmatch(
+            head.version
+        ):
+            return head
+    log.warning("%s is no story of ours; it is left out", path)
+    return None
 
 
 def _sync(folder: Path) -> None:
