@@ -178,12 +178,11 @@ def test_a_deleted_file_loses_its_entry_and_is_written_again(shelf: Shelf) -> No
     with shelf.engine("-c", "512", "--cache-ram", "0") as engine:
         engine.generate(**story())
         wait_for_files(engine, shelf, 1)
-        file = shelf.file
-        file.unlink()
+        shelf.file.unlink()
         engine.generate(**story("Once", n=1))  # looks at the folder; what it sees is known to the next one
         for seed in (5, 6):  # evict it
             engine.generate(**story(words(seed, 200)))
-        engine.wait_for_log(lambda _: file.exists())
+        wait_for_files(engine, shelf, 3)
         assert n_computed(engine.generate(**story())) <= 1
         engine.finish()
 
