@@ -9,7 +9,7 @@ import math
 import re
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -113,6 +113,17 @@ def json_response(data: object, status: int = 200, headers: Mapping[str, str] | 
     """Makes an answer in JSON."""
     body = orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+
+
+async def send_pieces(
+    http: web.Request, response: web.StreamResponse, pieces: AsyncIterable[bytes]
+) -> web.StreamResponse:
+    """Sends a body as fast as it is read; to HEAD its headers only, behind which the next answer begins."""
+    await response.prepare(http)
+    if http.method != "HEAD":
+        async for piece in pieces:
+            await response.write(piece)
+    return response
 
 
 @dataclass(frozen=True, slots=True)

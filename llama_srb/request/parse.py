@@ -189,7 +189,8 @@ def refuse_locked(names: Iterable[str], locked: Mapping[str, str], prefix: str =
 def _in_kwargs(own: Fields) -> list[str]:
     """The fields that chat_template_kwargs, an object or its JSON, sets as well."""
     kwargs = own.get("chat_template_kwargs")
-    return [name for name in ("enable_thinking",) if isinstance(kwargs, str | Mapping) and name in kwargs]
+    has_it = isinstance(kwargs, str | Mapping) and "enable_thinking" in kwargs
+    return ["enable_thinking"] if has_it else []
 
 
 def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:

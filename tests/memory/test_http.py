@@ -94,6 +94,26 @@ async def clients(tmp_path: Path) -> AsyncIterator[dict[str, Api]]:
         yield {row["name"]: Api(url, http, row["name"]) for row in KEYS} | {"": Api(url, http)}
 
 
+async def test_a_long_document_comes_in_pieces_and_head_has_none(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("llama_srb.http.memories.handlers.PIECE", 7)
+    text = 'The "cat" sleeps on\nthe wärm roof 🦊. ' + CAT
+    await api.put("cat", text)
+    status, one = await api.ask("GET", "/tales/documents/cat")
+    assert (status, one["text"], one["id"]) == (200, text, "cat")
+    host, port = api.url.split("/")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for method, path, more in (
+        ("HEAD", "/v1/memories/tales/documents/cat", ""),
+        ("GET", "/health", "Connection: close\r\n"),
+    ):
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n".encode())
+    _, _, behind = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert behind.startswith(b"HTTP/1.1 200"), "the next answer is behind the head"
+
+
 async def test_a_document_is_stored_found_read_and_deleted(api: Api) -> None:
     status, stored = await api.put("stories/cat.txt?year=1900&tag=a&tag=b&of=me", CAT)
     assert (status, stored["id"], stored["replaced"]) == (201, "stories/cat.txt", False)

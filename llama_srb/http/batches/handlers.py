@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import BinaryIO
 
 from aiohttp import web
 from typing_extensions import TypedDict
@@ -31,7 +32,7 @@ from llama_srb.http.batches.bodies import (
 from llama_srb.http.batches.routes import JSONL
 from llama_srb.http.batches.service import BatchService
 from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.middleware import json_response, log_summary
+from llama_srb.http.middleware import json_response, log_summary, send_pieces
 from llama_srb.http.uploads.multipart import read_form
 from llama_srb.http.uploads.receiving import Uploads
 from llama_srb.request.values import RequestError, wrong
@@ -98,10 +99,7 @@ class BatchRoutes:
         with content:
             response = web.StreamResponse(headers={"Content-Type": JSONL})
             response.content_length = file.bytes
-            await response.prepare(http)
-            while piece := await asyncio.to_thread(content.read, PIECE):
-                await response.write(piece)
-        return response
+            return await send_pieces(http, response, _pieces_of(content))
 
     async def delete_file(self, http: web.Request) -> web.Response:
         """Deletes a file of the caller."""
@@ -162,6 +160,11 @@ class _Ends(TypedDict):
 
 def _ends(ids: Sequence[str]) -> _Ends:
     return {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+
+
+async def _pieces_of(content: BinaryIO) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(content.read, PIECE):
+        yield piece
 
 
 def _file(file: StoredFile) -> FileEntry:

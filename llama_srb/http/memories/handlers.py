@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import orjson
 from aiohttp import web
@@ -23,7 +24,7 @@ from llama_srb.http.memories.answers import (
 from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
 from llama_srb.http.memories.progress import streamed, wants_events
 from llama_srb.http.memories.uploads import DocumentUploads
-from llama_srb.http.middleware import json_response, log_summary
+from llama_srb.http.middleware import json_response, log_summary, send_pieces
 from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
 from llama_srb.memory.memory import Memory, OnProgress
 from llama_srb.memory.records import (
@@ -127,7 +128,8 @@ class MemoryRoutes:
             answer: DocumentWithText = {**_document(found, caller), "text": ""}
             if len(found.text) <= PIECE:
                 return json_response({**answer, "text": found.text})
-            return await _in_pieces(http, answer, found.text)
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            return await send_pieces(http, response, _pieces_of(answer, found.text))
 
     async def delete_document(self, http: web.Request) -> web.Response:
         """Deletes a document of the caller; an admin deletes anybody's."""
@@ -173,17 +175,14 @@ class MemoryRoutes:
         return json_response(answer)
 
 
-async def _in_pieces(http: web.Request, answer: DocumentWithText, text: str) -> web.StreamResponse:
-    """Sends an answer with a long text as fast as it is read, and never makes more than a piece at once."""
+async def _pieces_of(answer: DocumentWithText, text: str) -> AsyncIterator[bytes]:
+    """An answer with a long text, of which never more than a piece becomes JSON at once."""
     head, end = orjson.dumps(answer).rsplit(b'""', 1)  # the text is the last member
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(http)
-    await response.write(head + b'"')
+    yield head + b'"'
     for first in range(0, len(text), PIECE):
-        await response.write(orjson.dumps(text[first : first + PIECE])[1:-1])
+        yield orjson.dumps(text[first : first + PIECE])[1:-1]
         await asyncio.sleep(0)
-    await response.write(b'"' + end + b"\n")
-    return response
+    yield b'"' + end + b"\n"
 
 
 def _memory(settings: MemorySettings) -> MemoryEntry:
