@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from .database import Database
 from .records import Batch, FoundError, StoredFile
@@ -94,9 +94,9 @@ class Store:
         rows = await self._database.read(sql, owner, purpose, int(time.time()), limit)
         return [StoredFile(*row) for row in rows]
 
-    async def count(self, owner: str) -> int:
-        """The number of an owner's files."""
-        ((count,),) = await self._database.read("SELECT count(*) FROM files WHERE owner = ?", owner)
+    async def count(self, table: Literal["files", "batches"], owner: str) -> int:
+        """The number of an owner's files or batches."""
+        ((count,),) = await self._database.read(f"SELECT count(*) FROM {table} WHERE owner = ?", owner)
         return int(count)
 
     async def remove_file(self, file: StoredFile) -> str | None:

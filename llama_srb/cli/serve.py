@@ -29,6 +29,9 @@ from . import Refused, fetching
 from .options import Command, load_settings, model_files, setting_options
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread with long work lets the event loop go on, which needs it at each call of the
+system. With Python's own 5 ms the longest gap of a stream beside such work is two to three times as long."""
 CANNOT_START = (SettingsError, HubError, ModelFileError, EngineError, StartError)
 
 
@@ -48,6 +51,7 @@ def _serve(config_file: str | None, files: tuple[str, ...], **options: object) -
 
 def _serve_with(settings: Settings, reread: Callable[[], Settings]) -> None:
     log, bar = _Log(settings), LoadingBar(settings)
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
     def greet(address: str) -> None:
         log.open()

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from ssl import SSLContext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -39,6 +39,7 @@ from llama_srb.http.reload.faults import (
     tasks_of,
 )
 from llama_srb.http.reservations import Admission
+from llama_srb.http.unanswered import Unanswered
 from llama_srb.models.cache_budget import CacheBudget
 from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import ServedModel, readable, show_faults
@@ -108,7 +109,9 @@ async def serve(
                                     await stopping[0].wait()
                         log.info("stopping")
                         await asyncio.gather(site.stop(), rpc.drain())
-                        await _stop(residency, memories.lasting.pending, settings.stop_grace, stopping[1])
+                        end = _end(residency, memories.lasting.pending, api.unanswered, settings.stop_grace)
+                        await _until(end, stopping[1])
+                        api.unanswered.end()
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -268,23 +271,26 @@ async def _loaded(residency: Residency, model: ServedModel, report: Callable[[fl
         await asyncio.wait({load})
 
 
-async def _stop(residency: Residency, pending: Pending, grace: float, at_once: asyncio.Event) -> None:
-    """Lets requests finish and their prompts be stored for `grace` seconds, unless a second signal comes."""
-    stop = begin(_end(residency, pending, grace), "models stop")
-    hurry = begin(at_once.wait(), "second signal")
+async def _until(work: Coroutine[Any, Any, None], event: asyncio.Event) -> None:
+    """Waits for the work; when the event comes first, the work is cancelled."""
+    doing, coming = begin(work, "models stop"), begin(event.wait(), "second signal")
     try:
-        await asyncio.wait({stop, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        if not stop.done():
-            stop.cancel()
-        await asyncio.wait({stop})
+        await asyncio.wait({doing, coming}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            doing.cancel()
+        await asyncio.wait({doing})
     finally:
-        hurry.cancel()
+        coming.cancel()
 
 
-async def _end(residency: Residency, pending: Pending, grace: float) -> None:
-    """Stops the models when they have computed the vectors of the prompts that are being stored."""
-    end = asyncio.get_running_loop().time() + grace
+async def _end(residency: Residency, pending: Pending, unanswered: Unanswered, grace: float) -> None:
+    """Lets requests finish and their prompts be stored for `grace` seconds, then stops the models."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + grace
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(end):
             await pending.wait_for_all()
-    await residency.stop(max(0.0, end - asyncio.get_running_loop().time()))
+    await residency.stop(max(0.0, end - loop.time()))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await unanswered.wait()  # what needs no model

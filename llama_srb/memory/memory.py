@@ -38,7 +38,6 @@ from .records import (
     nothing_shown,
 )
 from .room import Room
-from .slots import Slots
 from .stores import NewDocument, Reader, Store
 from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
@@ -63,14 +62,13 @@ class Memory:
 
     def __init__(
         self, settings: MemorySettings, model: EmbeddingModel, store: Store, documents: Documents,
-        slots: Slots | None = None,
+        client: str = "",
     ) -> None:  # fmt: skip
-        """slots: of searches, of which a store does one at a time."""
+        """client: to which the slots of what it does belong."""
         self.settings = settings
         self.model = model
         self._store, self._room = store, Room(settings, store)
-        self._documents = documents
-        self._slots = slots or Slots(1, 1)
+        self._documents, self._client = documents, client
 
     @classmethod
     async def open(
@@ -90,7 +88,11 @@ class Memory:
     async def using(self, model: EmbeddingModel) -> Memory:
         """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
         await self._store.require(model.facts(self.settings.chunking))
-        return Memory(self.settings, model, self._store, self._documents, self._slots)
+        return Memory(self.settings, model, self._store, self._documents, self._client)
+
+    def of(self, client: str) -> Memory:
+        """This memory for a client: it reads and writes in turn with the others, however much one does."""
+        return Memory(self.settings, self.model, self._store, self._documents, client)
 
     @property
     def facts(self) -> Facts:
@@ -130,26 +132,32 @@ class Memory:
         """
         new = NewDocument(checked_id(id), owner, read.text, checked_metadata(metadata))
         on_progress(Progress("read", len(new.text), len(new.text)))
-        room = await self._room.chunks_for(new)
-        if (linked := await self._store.link(new)) is not None:
+        async with self._store.turns.reads.slot(self._client):
+            room = await self._room.chunks_for(new)
+        async with self._store.turns.writes.slot(self._client):
+            linked = await self._store.link(new)
+        if linked is not None:
             await read.close()
             count, replaced = linked
             on_progress(Progress("stored", count, count))
             return Stored(new.id, count, 0, replaced)
         chunks, vectors = await self._computed(read, on_progress, room)
-        replaced = await self._store.add(new, chunks, vectors)
-        if new.is_prompt:
-            await self._room.forget_prompts(owner)
+        async with self._store.turns.writes.slot(self._client):
+            replaced = await self._store.add(new, chunks, vectors)
+            if new.is_prompt:
+                await self._room.forget_prompts(owner)
         on_progress(Progress("stored", len(chunks), len(chunks)))
         return Stored(new.id, len(chunks), len(chunks), replaced)
 
     async def delete(self, id: object, owner: str = OPERATOR) -> bool:
         """Deletes an owner's own document; whether there was one."""
-        return await self._store.remove(owner, checked_id(id))
+        name = checked_id(id)
+        async with self._store.turns.writes.slot(self._client):
+            return await self._store.remove(owner, name)
 
     async def get(self, id: object, owner: str = OPERATOR) -> Document | None:
         """A document that a client sees: its own, else the operator's, else (if shared) another one's."""
-        return await self._store.get(checked_id(id), self._reader(owner))
+        return await self._get(checked_id(id), self._reader(owner))
 
     async def documents(
         self, owner: str = OPERATOR, after: tuple[str, str] = ("", ""), limit: int = 100, *,
@@ -160,38 +168,35 @@ class Memory:
         of_all: the documents of all clients.
         """
         reader = Reader(owner, shared=of_all or self.settings.shared)
-        return await self._store.documents(reader, after, whole("limit", limit, 1, MAX_LISTED))
+        most = whole("limit", limit, 1, MAX_LISTED)
+        async with self._store.turns.reads.slot(self._client):
+            return await self._store.documents(reader, after, most)
 
     async def named(self, id: object, owner: str | None = None) -> list[Document]:
         """The documents of this id, those of all owners or of one, without texts; the operator's first."""
         name = checked_id(id)
-        first = await self._store.get(name, Reader(OPERATOR))
+        first = await self._get(name, Reader(OPERATOR))
         others = await self.documents(after=(name, OPERATOR), limit=MAX_LISTED, of_all=True)
         found = [*([first] if first else []), *(one for one in others if one.id == name)]
         return [one for one in found if owner in (None, one.owner)]
 
     async def search(
-        self,
-        query: object,
-        k: object = 5,
-        filter: Filter = NO_FILTER,
-        owner: str = OPERATOR,
-        client: str = "",
+        self, query: object, k: object = 5, filter: Filter = NO_FILTER, owner: str = OPERATOR
     ) -> list[Found]:
         """The k chunks that an owner sees and whose vectors are nearest to the query's, best first.
 
-        client: to which its slot belongs; RequestError if the filter compares too much.
+        RequestError if the filter compares too much.
         """
         count = whole("k", k, 1, MAX_FOUND)
-        return await self.search_each(query, [(count, filter)], owner, client)
+        return await self.search_each(query, [(count, filter)], owner)
 
     async def search_each(
-        self, query: object, wanted: Sequence[tuple[int, Filter]], owner: str = OPERATOR, client: str = ""
+        self, query: object, wanted: Sequence[tuple[int, Filter]], owner: str = OPERATOR
     ) -> list[Found]:
         """As search(), for several numbers of chunks, each with its filter; the best of all are first."""
         text = checked_text(query, "query", MAX_QUERY)
         (vector,) = await self._vectors([text])
-        async with self._slots.slot(client):
+        async with self._store.turns.reads.slot(self._client):
             found = [
                 one
                 for k, filter in wanted
@@ -234,6 +239,10 @@ class Memory:
             return normalised(await self.model.embed(texts), self.model.width)
         except ValueError as error:
             raise MemoryUnusable(f"memory {self.settings.name}: {self.model.name}: {error}") from None
+
+    async def _get(self, id: str, reader: Reader) -> Document | None:
+        async with self._store.turns.reads.slot(self._client):
+            return await self._store.get(id, reader)
 
     def _reader(self, owner: str) -> Reader:
         return Reader(owner, self.settings.shared)

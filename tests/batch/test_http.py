@@ -21,7 +21,7 @@ import pytest
 
 from llama_srb.http.auth.jwt import LEEWAY
 from llama_srb.http.auth.lines import HEADER
-from llama_srb.http.batches import bodies, worker
+from llama_srb.http.batches import bodies, service, worker
 from llama_srb.http.batches.handlers import FORM
 from llama_srb.http.reload.faults import StartError
 from tests.batch.files_api import Files
@@ -203,6 +203,20 @@ INVALID: list[tuple[str, bytes, str, int | None, str]] = [
         "more than 50000",
     ),
 ]
+
+
+async def test_a_key_has_a_bound_of_batches(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_BATCHES", 2)
+    files = Files(await serving(files_dir=str(tmp_path / "files")))
+    for _ in range(2):
+        assert (await files.begin([line("a")]))["object"] == "batch"
+    _, file = await files.upload([line("a")])
+    asked = {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
+    status, body = await files.ask("POST", "/batches", json.dumps(asked))
+    assert (status, body["error"]["code"]) == (403, "too_many_batches"), body
+    assert "30 days" in body["error"]["message"]
 
 
 @pytest.mark.parametrize(

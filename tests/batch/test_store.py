@@ -121,7 +121,7 @@ async def test_the_bytes_are_of_all_and_the_count_is_the_owners(tmp_path: Path) 
         gone = await stored(store, content=b"x" * 7)
         await stored(store, "bob", content=b"x" * 5)
         await store.remove_file(gone)
-        assert (store.room.used, await store.count("ann")) == (15, 1)
+        assert (store.room.used, await store.count("files", "ann")) == (15, 1)
     async with Store(tmp_path) as store:
         assert store.room.used == 15
 

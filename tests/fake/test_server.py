@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import socket
 import struct
 import time
@@ -16,6 +17,7 @@ import pytest
 from yarl import URL
 
 from llama_srb.dialects.negotiation import Asked, negotiate
+from llama_srb.http.routes import ROUTES as TABLE
 from tests.support.rows import each_row
 from tests.support.served import TIMEOUT, Served, Serving, closed, frames
 
@@ -299,6 +301,26 @@ async def test_wrong_routes_and_methods_are_json_too(serving: Serving) -> None:
             assert (response.status, response.content_type) == (status, "application/json")
             assert (await response.json())["error"]["type"] == "invalid_request_error"
             assert (response.headers.get("Allow") or "").replace(" ", "") == (allowed or "")
+
+
+async def test_no_answer_to_head_has_a_body_so_the_next_answer_is_read(serving: Serving) -> None:
+    served = await serving()
+    wrong = []
+    for route in [route for route in TABLE if "HEAD" in route.methods]:
+        path = re.sub(r"\{[^}]*\}", "x", route.pattern)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
+        writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        try:
+            async with asyncio.timeout(5):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                answer = await reader.read()
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            answer = repr(error).encode()
+        writer.close()
+        if not answer.startswith(b"HTTP/1.1 200 OK\r\n"):
+            wrong.append((path, answer[:100]))
+    assert wrong == []
 
 
 SLASHES = [

@@ -69,7 +69,7 @@ def readers(pid: int) -> list[Path]:
     return [one for one in found if "documents.child" in read_text(one / "cmdline")]
 
 
-async def test_a_stop_of_the_server_ends_what_reads_documents(tmp_path: Path) -> None:
+async def test_a_stop_of_the_server_answers_who_waits_and_ends_what_reads(tmp_path: Path) -> None:
     file, slow = tmp_path / "srb.toml", pdf([], [b"BT /F1 12 Tf " + b"(x) Tj " * 2_000_000 + b"ET"])
     file.write_text(MEMORY)
     with (
@@ -80,6 +80,8 @@ async def test_a_stop_of_the_server_ends_what_reads_documents(tmp_path: Path) ->
         await until(lambda: readers(server.pid))
         (reader,) = readers(server.pid)
         os.kill(server.pid, signal.SIGTERM)
+        answer = await asyncio.to_thread(connection.getresponse)
+        assert (answer.status, json.loads(answer.read())["error"]["code"]) == (503, "shutting_down")
         await until(lambda: not read_text(reader / "cmdline"))
         await until(lambda: not read_text(Path(f"/proc/{server.pid}/cmdline")))
 

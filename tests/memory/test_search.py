@@ -68,7 +68,7 @@ async def test_a_search_whose_client_leaves_and_a_memory_that_is_closed_end_at_o
         endless.begun.clear(), endless.may_end.clear()
         search = asyncio.create_task(memory.search("text", 1, endless, "alice"))
         await until(endless.begun.is_set)
-        other = asyncio.create_task(memory.search("number", 1, owner="bob", client="bob"))
+        other = asyncio.create_task(memory.of("bob").search("number", 1, owner="bob"))
         if end == "client":
             search.cancel()
         closing = asyncio.create_task(memory.close()) if end == "memory" else None

@@ -15,12 +15,13 @@ from llama_srb.http.auth.access import SCOPES, Access
 from llama_srb.http.auth.caller import Caller
 from llama_srb.http.auth.jwt import Token
 from llama_srb.http.auth.lines import Lines, Owner
-from llama_srb.http.batches.bodies import AskedBatch, Page
+from llama_srb.http.batches.bodies import DAY, KEPT, AskedBatch, Page
 from llama_srb.http.batches.worker import Worker
 from llama_srb.request.values import RequestError, wrong
 
 WINDOW = 2  # sequences of a batch at once, for each one that the engine generates at once
-MOST_FILES, MOST_OPEN = 10_000, 100  # files of a caller, and its batches that are not over
+MOST_FILES, MOST_BATCHES = 10_000, 10_000  # of a caller
+MOST_OPEN = 100  # of these batches, those that are not over
 
 
 class BatchService:
@@ -84,7 +85,7 @@ class BatchService:
     async def require_room(self, caller: Caller, size: int) -> None:
         """RequestError if a file of this size would be too large, or if there is no room for it."""
         self.require_size(size)
-        if (count := await self.store.count(caller.owner)) >= MOST_FILES:
+        if (count := await self.store.count("files", caller.owner)) >= MOST_FILES:
             message = f"you have {count} files, which is the most; delete some, or wait until they expire"
             raise RequestError(message, status=403, code="too_many_files")
 
@@ -135,6 +136,12 @@ class BatchService:
         if len(await self.store.open_batches(caller.owner)) >= MOST_OPEN:
             message = f"{MOST_OPEN} batches of yours are not over, which is the most"
             raise RequestError(message, status=429, code="too_many_batches", retry_after=60)
+        if (count := await self.store.count("batches", caller.owner)) >= MOST_BATCHES:
+            days = KEPT // DAY
+            message = (
+                f"you have {count} batches, which is the most; each is forgotten {days} days after its end"
+            )
+            raise RequestError(message, status=403, code="too_many_batches")
         now, grant = int(time.time()), caller.grant
         batch = Batch(
             id=new_id("batch_"),

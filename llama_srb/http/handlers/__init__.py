@@ -25,6 +25,7 @@ from llama_srb.http.routes import ROUTES
 from llama_srb.http.stories.handlers import StoryRoutes
 from llama_srb.http.streaming import Responder
 from llama_srb.http.tasks.handlers import TaskRoutes
+from llama_srb.http.unanswered import Unanswered
 
 GROUPS = (
     Generate,
@@ -55,6 +56,7 @@ class Api:
     ) -> None:
         self.settings, self.access, self.registry = settings, access, registry
         self.connections, self.responder = Connections(settings), Responder(settings)
+        self.unanswered = Unanswered()
         self.batches, self.stories = BatchService(settings, access), StoryRoutes(registry)
         registry.memories = memories
         self._control = Control(registry, self.responder, self.connections)
@@ -79,6 +81,7 @@ class Api:
         app = web.Application(
             middlewares=[
                 *middlewares(self.registry.admission.metrics, self.registry.traces),
+                self.unanswered.middleware(),
                 self.access.middleware(),
                 self.connections.middleware(),
                 uses_model,
@@ -91,7 +94,8 @@ class Api:
                 app.router.add_route(method, prefix + route.pattern, self._handler(route.handler))
         if prefix:
             app.router.add_get(prefix, _to_studio)
-        app.on_response_prepare.append(headers_for(self.access, self.settings.worker_name))
+        headers = headers_for(self.access, self.settings.worker_name)
+        app.on_response_prepare.extend((headers, self.unanswered.begun))
         app.on_shutdown.extend((self._control.close_sockets, self._loads.end_streams))
         return app
 

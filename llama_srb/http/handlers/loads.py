@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
 
 import orjson
 from aiohttp import web
@@ -19,7 +19,7 @@ from llama_srb.http.handlers.bodies import path_of
 from llama_srb.http.handlers.chosen import Chosen, Registry
 from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.handlers.info import Info
-from llama_srb.http.middleware import DIALECT_OF, json_response
+from llama_srb.http.middleware import DIALECT_OF, json_response, send_pieces
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS
 from llama_srb.models.residency import ModelBusy, ModelRemoved
 from llama_srb.request.values import RequestError
@@ -75,11 +75,8 @@ class Loads:
         """Events about loads and unloads, until the client leaves."""
         events = _ModelEvents(self.registry, http[CALLER])
         response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, **STREAM_HEADERS})
-        with self._listening(events, http[CALLER]):
-            await response.prepare(http)
-            with contextlib.suppress(ConnectionError):
-                while (event := await events.next(self._keep_alive)) is not None:
-                    await response.write(event)
+        with self._listening(events, http[CALLER]), contextlib.suppress(ConnectionError):
+            await send_pieces(http, response, events.until_end(self._keep_alive))
         return response
 
     @contextlib.contextmanager
@@ -231,13 +228,17 @@ class _ModelEvents:
         """Ends the stream after the events so far."""
         self._events.put_nowait(None)
 
-    async def next(self, pause: float) -> bytes | None:
-        """The next frame; after `pause` seconds without one a comment; None at the end."""
-        try:
-            async with asyncio.timeout(pause):
-                return await self._events.get()
-        except TimeoutError:
-            return PAUSE
+    async def until_end(self, pause: float) -> AsyncIterator[bytes]:
+        """The frames; after `pause` seconds without one a comment."""
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    frame = await self._events.get()
+            except TimeoutError:
+                frame = PAUSE
+            if frame is None:
+                return
+            yield frame
 
     def _look(self) -> dict[str, llamacpp.Seen]:
         return {facts.name: self._seen_of(facts) for facts in self._registry.allowed(self._caller.now)}

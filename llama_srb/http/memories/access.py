@@ -115,7 +115,7 @@ class MemoryAccess:
         """A memory from which documents are read and deleted; RequestError, MemoryUnusable."""
         self.require(name, caller)
         await self.lasting.pending.wait(name, reader_of(caller))
-        return await self._memories.get(name)
+        return (await self._memories.get(name)).of(caller.client)
 
     @contextlib.asynccontextmanager
     async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command]]:
@@ -130,7 +130,7 @@ class MemoryAccess:
         self, name: str, caller: Caller, *, yields: bool = False, owed: bool = False
     ) -> AsyncIterator[tuple[Memory, Command]]:
         """yields, owed: as of Admission.reserve()."""
-        memory = await self._memories.get(name)
+        memory = (await self._memories.get(name)).of(caller.client)
         served = self._served(memory.settings.embedding_model)
         vectoriser = await self._vectoriser_of(served)
         admission = self._registry.admission
@@ -163,7 +163,7 @@ class MemoryAccess:
             wanted = [(k, filter.with_prompts(only=False))]
             if prompts:
                 wanted.append((prompts, filter.with_prompts(only=True, besides=prompt_id(text))))
-            return await memory.search_each(query, wanted, reader_of(caller), caller.client)
+            return await memory.search_each(query, wanted, reader_of(caller))
 
     def store(self, name: str, text: str, caller: Caller) -> None:
         """Begins to store a prompt; all looks at the memory by this caller wait until it is there.

@@ -153,9 +153,7 @@ class MemoryRoutes:
         caller, name = http[CALLER], http.match_info["memory"]
         search = search_of(await self._registry.bodies.read(http), strict=self._registry.settings.strict)
         async with self._access(http).computing(name, caller) as (memory, _):
-            found = await memory.search(
-                search.query, search.k, search.filter, reader_of(caller), caller.client
-            )
+            found = await memory.search(search.query, search.k, search.filter, reader_of(caller))
         log_summary.set(f" {name} found={len(found)}")
         answer: FoundChunks = {
             "object": "list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.openai import error_body
+from llama_srb.request.json_text import read_json
+from llama_srb.request.values import RequestError
 
 Headers = list[tuple[str, str]]
 
@@ -70,8 +73,8 @@ def texts(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 def parsed(body: bytes) -> dict[str, Any]:
     """A JSON object; empty for any other body, of which the server says what is wrong."""
     try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        found = read_json("the body", body)
+    except (json.JSONDecodeError, RequestError):
         return {}
     return found if isinstance(found, dict) else {}
 

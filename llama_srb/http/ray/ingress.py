@@ -16,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from llama_srb import config
 from llama_srb.background import begin
 from llama_srb.dialects.openai import error_body
+from llama_srb.http.handlers.bodies import without_stalling
 from llama_srb.http.ray.bodies import Bodies, ClientLeft, Message, Receive
 from llama_srb.http.ray.call import (
     HOP_BY_HOP,
@@ -88,8 +89,10 @@ class Ingress:
             body = await self._bodies.read(headers, receive, held)
         else:  # the server says what it says to anybody without a key, before it would read a body
             scope, body = {**scope, "headers": [one for one in scope["headers"] if not _is_length(one)]}, b""
-        fields = parsed(body) if scope["method"] == "POST" else {}
-        call, replica = _call(scope, body, prompt_of(fields))
+        fields, prompt = dict[str, Any](), ""
+        if scope["method"] == "POST":
+            fields, prompt = await without_stalling(len(body), _read, body)
+        call, replica = _call(scope, body, prompt)
         if replica is None and (id := id_of(call.target, fields)):
             replica = next(iter(await self._asked("has", id=id)), None)
         # Ray's router reads the prompt of each positional argument, and fails at one without text.
@@ -138,6 +141,12 @@ class Ingress:
             with contextlib.suppress(*FAULTS):  # `messages` ends with the same fault
                 await self._say.remote(id=id, message=data, replica=replica)
         messages.cancel()
+
+
+def _read(body: bytes) -> tuple[dict[str, Any], str]:
+    """The fields of a body, and the text of them that the router compares."""
+    fields = parsed(body)
+    return fields, prompt_of(fields)
 
 
 def _call(scope: Message, body: bytes, prompt: str) -> tuple[Call, str | None]:

@@ -22,6 +22,7 @@ from ..records import (
     Usage,
     Vector,
 )
+from ..slots import Slots
 
 ANN_ROWS = 1_000_000  # chunks above which a search is approximate
 
@@ -65,8 +66,17 @@ class NewDocument:
         return sha256(self.text.encode(errors="surrogatepass")).digest()
 
 
+class Turns:
+    """Whose turn it is: a store reads for one client at a time, and writes for one."""
+
+    def __init__(self) -> None:
+        self.reads, self.writes = Slots(1, 1), Slots(1, 1)
+
+
 class Store(Protocol):
     """All methods see a document either whole or not at all; each write is atomic, also against a kill."""
+
+    turns: Turns
 
     @property
     def facts(self) -> Facts: ...

@@ -31,7 +31,7 @@ from ..records import (
     Vector,
     extra,
 )
-from . import NewDocument, Reader, Sizes, is_prompt
+from . import NewDocument, Reader, Sizes, Turns, is_prompt
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
 
@@ -43,7 +43,7 @@ class QdrantStore:
 
     def __init__(self, settings: QdrantSettings, name: str, points: Points) -> None:
         self._name, self._where, self._points = name, settings.url, points
-        self._efforts = Efforts()
+        self._efforts, self.turns = Efforts(), Turns()
         self._writing = ThreadPoolExecutor(1, "memory-write")
         # The local mode is not made for two threads.
         self._reading = self._writing if self._points.is_local else ThreadPoolExecutor(1, "memory-read")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, Sizes, written
+from . import ANN_ROWS, NewDocument, Reader, Sizes, Turns, written
 from .search import Candidate, Efforts, chosen
 from .statements import (
     DOCUMENTS,
@@ -63,7 +63,7 @@ class SqliteStore:
         self._writer: sqlite3.Connection
         self._reader: sqlite3.Connection
         self._connections: list[sqlite3.Connection] = []
-        self._efforts = Efforts()
+        self._efforts, self.turns = Efforts(), Turns()
         self.facts: Facts
         self._generation = 0
         self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
