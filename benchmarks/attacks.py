@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from benchmarks.attacker import ALL, ATTACKER, ATTACKS, WRITER, client, normal  # noqa: E402
-from llama_srb.http.auth import api_keys  # noqa: E402
+from llama_srb.serving.keys import api_keys  # noqa: E402
 
 ATTACKER_PROGRAM = ROOT / "benchmarks/attacker.py"
 MEMORY = '[memories.tales]\nstore = { file = "tales.db" }\n'

@@ -10,8 +10,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from llama_srb.http.auth import api_keys
-from llama_srb.http.auth.api_keys import SCOPES, USUAL, Key, KeyFileError
+from llama_srb.serving.keys import api_keys
+from llama_srb.serving.keys.api_keys import SCOPES, USUAL, Key, KeyFileError
 
 from . import Refused, say
 

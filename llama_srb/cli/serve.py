@@ -19,11 +19,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
-from llama_srb.http import server
-from llama_srb.http.observe import logs
-from llama_srb.http.reload.faults import StartError
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.server import lifetime as server
+from llama_srb.serving.faults import StartError
+from llama_srb.serving.observe import logs
 
 from . import Refused, fetching
 from .options import Command, load_settings, model_files, setting_options

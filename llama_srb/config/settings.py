@@ -40,6 +40,11 @@ class Settings(Rows):
         return Path(path).expanduser() if is_one else None
 
     @property
+    def grpc_host(self) -> str:
+        """The address of the gRPC port: that of HTTP's, or this computer's beside a Unix socket."""
+        return self.host if self.socket is None else "127.0.0.1"
+
+    @property
     def place(self) -> str:
         """The beginning of a setting's place in a message: "models.NAME." for a model that has a table."""
         return f"models.{quoted(self.name)}." if self.name else ""

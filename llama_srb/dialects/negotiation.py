@@ -34,7 +34,7 @@ GENERIC_FIELDS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class NegotiationInput:
     """The parts of a request that the rules read. given: its fields that are not null."""
 
     path: str
@@ -42,14 +42,6 @@ class Asked:
     accept: str
     agent: str
     default: AnswerForm
-
-    @classmethod
-    def of(
-        cls, path: str, body: Mapping[str, Any], *, accept: str = "", agent: str = "", default: AnswerForm
-    ) -> Asked:
-        """accept and agent are the headers Accept and User-Agent; default is --default-form."""
-        given = frozenset(name for name, value in body.items() if value is not None)
-        return cls(path, given, accept, agent, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +54,37 @@ class Rule:
     name: str
     when: str
     form: str
-    decide: Callable[[Asked], AnswerForm | None]
+    decide: Callable[[NegotiationInput], AnswerForm | None]
     is_guess: bool = False
 
 
-def _by_path(asked: Asked) -> AnswerForm | None:
+def _by_path(asked: NegotiationInput) -> AnswerForm | None:
     if asked.path == "/v1/events":
         return "events"
     return "openai" if asked.path.startswith(OPENAI_PREFIX) else None
 
 
-def _by_body(asked: Asked) -> AnswerForm | None:
+def _by_body(asked: NegotiationInput) -> AnswerForm | None:
     return "openai" if asked.given & {"stream", "model"} else None
 
 
-def _by_accept(asked: Asked) -> AnswerForm | None:
+def _by_accept(asked: NegotiationInput) -> AnswerForm | None:
     named = accepted(asked.accept)
     if "application/json" in named:
         return "openai"
     return "events" if "text/event-stream" in named else None
 
 
-def _by_marks(asked: Asked) -> AnswerForm | None:
+def _by_marks(asked: NegotiationInput) -> AnswerForm | None:
     return "openai" if asked.given & CLIENT_MARKS.keys() else None
 
 
-def _as_generic(asked: Asked) -> AnswerForm | None:
+def _as_generic(asked: NegotiationInput) -> AnswerForm | None:
     is_generic = asked.agent == GENERIC_AGENT and GENERIC_ALWAYS <= asked.given <= GENERIC_FIELDS
     return "openai" if is_generic else None
 
 
-def _by_default(asked: Asked) -> AnswerForm:
+def _by_default(asked: NegotiationInput) -> AnswerForm:
     return asked.default
 
 
@@ -137,8 +129,15 @@ RULES = (
 # fmt: on
 
 
-def negotiate(asked: Asked) -> tuple[AnswerForm, Rule]:
-    """The form of the answer, and the rule that decided."""
+def negotiate(
+    path: str, body: Mapping[str, Any], *, accept: str = "", agent: str = "", default: AnswerForm
+) -> tuple[AnswerForm, Rule]:
+    """The form of the answer, and the rule that decided.
+
+    accept and agent are the headers Accept and User-Agent; default is --default-form.
+    """
+    given = frozenset(name for name, value in body.items() if value is not None)
+    asked = NegotiationInput(path, given, accept, agent, default)
     for rule in RULES:
         form = rule.decide(asked)
         if form is not None:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 from asyncio import BaseTransport, Protocol, Transport
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from aiohttp import WSCloseCode, web
@@ -20,24 +20,16 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb.background import begin
 from llama_srb.config import Settings
-from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.middleware import dialect_of
-from llama_srb.http.observe.traces import TRACE
-from llama_srb.http.route import pattern_of
-from llama_srb.http.routes import ROUTES
+from llama_srb.http.request_keys import BODY, CALLER, HELD, ROUTE
 from llama_srb.request.values import RequestError
+from llama_srb.serving.bodies import LARGE, MAX_LARGE, LargeBodies, Slots
 
 log = logging.getLogger(__name__)
 http_log = logging.getLogger("llama_srb.http")  # aiohttp logs here
 
-BODY: web.RequestKey[bytes] = web.RequestKey("body", bytes)
-LARGE = 1 << 20  # bytes; only larger bodies are limited in number
-MAX_LARGE = 16  # larger bodies at the same time, until their requests have ended, because they stay in memory
-MAX_LARGE_LINES = 4  # of these in lines of batches, which have slots of their own
+MAX_LARGE_ITEMS = 4  # larger bodies at the same time in items of batches, which have slots of their own
 MAX_ADDRESS = 8190  # bytes of a path and its query: aiohttp's default, whose error does not say what to do
 MAX_LINE = 1 << 20  # bytes; aiohttp itself refuses longer request lines
-LARGE_RETRY = 5  # seconds until one of them may have ended
-FILES = frozenset((route.method, route.path) for route in ROUTES if route.files)
 CHECKS = 4  # for stalled readers in one --write-timeout
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -53,25 +45,6 @@ def _one_line(record: logging.LogRecord) -> bool:
 
 
 http_log.addFilter(_one_line)
-
-
-class Slots:
-    """A fixed number of slots."""
-
-    def __init__(self, count: int) -> None:
-        self.count = self._free = count
-
-    def take(self) -> contextlib.ExitStack | None:
-        """Takes a slot, which is free again when the stack is closed; None if no slot is free."""
-        if not self._free:
-            return None
-        self._free -= 1
-        stack = contextlib.ExitStack()
-        stack.callback(self._release)
-        return stack
-
-    def _release(self) -> None:
-        self._free += 1
 
 
 class IncomingMessages(Protocol):
@@ -151,36 +124,77 @@ class IncomingMessages(Protocol):
         self._next.resume_writing()
 
 
+class Unanswered:
+    """The tasks of the requests whose answers have not begun: a server that stops gives each of them one."""
+
+    def __init__(self) -> None:
+        self._tasks = set[asyncio.Task[Any]]()
+        self._ended = set[asyncio.Task[Any]]()
+
+    @contextlib.contextmanager
+    def knows(self) -> Iterator[None]:
+        """Knows a request during the block; RequestError (503) if `end` comes before its answer."""
+        task = _current()
+        self._tasks.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task not in self._ended:
+                raise  # the client has left
+            task.uncancel()
+            raise RequestError("the server is shutting down", status=503, code="shutting_down") from None
+        finally:
+            self._tasks.discard(task)
+            self._ended.discard(task)
+
+    async def begun(self, _request: web.Request, _response: web.StreamResponse) -> None:
+        """The hook of an answer that begins."""
+        self._tasks.discard(_current())
+
+    async def wait(self) -> None:
+        """Returns when all requests that are there now have an answer, or are streams."""
+        waiting = set(self._tasks)
+        while left := waiting & self._tasks:
+            await asyncio.wait(left, timeout=0.05)  # a stream that begins does not end its task
+
+    def end(self) -> None:
+        """Ends the requests that are left with an error."""
+        for task in self._tasks:
+            self._ended.add(task)
+            task.cancel()
+
+
+def _current() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
 class Connections:
     """The connections of one server."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, large: LargeBodies) -> None:
         self._settings = settings
         self._served: WeakSet[BaseTransport] = WeakSet()  # connections with at least one request
-        self._large = Slots(MAX_LARGE)
-        self._large_lines = Slots(MAX_LARGE_LINES)
+        self.large, self.unanswered = large, Unanswered()
+        self._large_items = LargeBodies(settings.max_body, MAX_LARGE_ITEMS)
         self._silent: WeakSet[BaseTransport] = WeakSet()  # connections without one at the last sweep
 
     def middleware(self) -> Middleware:
-        """Reads the body, but not those that are files: their handlers do it.
+        """Reads the body, but not those that are files: their handlers do it. Ends what the request holds.
 
         It is the innermost middleware, so that unauthorized callers cannot send a body.
         """
 
         @web.middleware
         async def bound(request: web.Request, handler: Handler) -> web.StreamResponse:
-            hang_up = None
-            if (transport := request.transport) is not None:
-                self._served.add(transport)
-                # close() would wait for the reader; uvloop's transports are no asyncio.Transport
-                hang_up = getattr(transport, "abort", transport.close)
-            urgency = request.headers.get("Priority", "")
-            caller = request[CALLER].on(request.remote or "", hang_up, urgency, dialect_of(request))
-            request[CALLER] = caller.traced(request[TRACE]) if TRACE in request else caller
+            if request.transport is not None:
+                self._served.add(request.transport)
             _require_plain(request)
             _require_short(request)
-            with contextlib.ExitStack() as held:
-                request[BODY] = b"" if _is_file(request) else await self._read(request, held)
+            is_file = ROUTE in request and request[ROUTE].files
+            with self.unanswered.knows(), contextlib.ExitStack() as request[HELD]:
+                request[BODY] = b"" if is_file else await self._read(request)
                 return await handler(request)
 
         return bound
@@ -190,42 +204,30 @@ class Connections:
         """Limits the messages of a WebSocket in this block."""
         if request.transport is None:
             raise ConnectionResetError("the client has left")
-        messages = IncomingMessages(socket, request.transport, self._large, self._settings.body_timeout)
+        messages = IncomingMessages(socket, request.transport, self.large.slots, self._settings.body_timeout)
         try:
             yield messages
         finally:
             messages.close()
 
-    async def _read(self, request: web.Request, held: contextlib.ExitStack) -> bytes:
-        """Reads the body; a large one takes a slot, which is free again when `held` is closed."""
+    async def _read(self, request: web.Request) -> bytes:
+        """Reads the body; a large one takes a slot, which is free again when the request is over."""
         seconds, size, data = self._settings.body_timeout, request.content_length or 0, bytearray()
-        slots = self._large_lines if request[CALLER].is_line else self._large
-        self.make_room(0, size, held, slots)
+        bodies, held = self._large_items if request[CALLER].is_item else self.large, request[HELD]
+        bodies.make_room(0, size, held)
         try:
             async with asyncio.timeout(seconds):
                 while chunk := await request.content.readany():
                     data += chunk
-                    before, size = size, max(size, len(data))
-                    self.make_room(before, size, held, slots)
+                    if len(data) > size:
+                        before, size = size, len(data)
+                        bodies.make_room(before, size, held)
         except TimeoutError:
             message = f"the body was not complete after {seconds:g} s (--body-timeout)"
             raise RequestError(message, status=408, code="body_timeout") from None
         except web.RequestPayloadError:
             raise RequestError("the body's chunked encoding is invalid") from None
         return bytes(data)
-
-    def make_room(
-        self, before: int, size: int, held: contextlib.ExitStack, slots: Slots | None = None
-    ) -> None:
-        """Checks a body that has grown from `before` to `size` bytes, and takes a slot if it became large."""
-        slots = slots or self._large
-        if size > self._settings.max_body:
-            raise web.HTTPRequestEntityTooLarge(self._settings.max_body, size)
-        if before <= LARGE < size:
-            if (slot := slots.take()) is None:
-                message = f"{slots.count} bodies of more than {LARGE} bytes are in use, which is the maximum"
-                raise RequestError(message, status=503, code="busy", retry_after=LARGE_RETRY)
-            held.enter_context(slot)
 
     async def end_stalled(self, server: web.Server) -> None:
         """Runs for ever, and aborts connections whose client has read nothing for --write-timeout.
@@ -259,11 +261,6 @@ class Connections:
                     log.debug("closing a connection without a request")
                     transport.close()
             self._silent = WeakSet(silent)
-
-
-def _is_file(request: web.Request) -> bool:
-    """Whether the body is a file, which may be larger than --max-body."""
-    return (request.method, pattern_of(request)) in FILES
 
 
 def _require_short(request: web.Request) -> None:

@@ -1,14 +1,13 @@
-"""The paths of other servers' APIs as one table; routes.py makes rows of it, openapi/ schemas. Pure data.
+"""The paths of other servers' APIs as one table, of which routes.py makes rows.
 
-handler is the name of a method in handlers/: `reply` generates, `ask` does not. The dialect of a path decides
-the form of its errors; the types of its answers are in the dialect's module.
+The dialect of a path decides the form of its errors; the types of its answers are in the dialect's module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, sglang, textgen
 from llama_srb.dialects.koboldai.info import (
@@ -38,31 +37,24 @@ from llama_srb.dialects.textgen import (
     Status,
 )
 from llama_srb.dialects.vectors import LlamacppVector, OllamaVector, OllamaVectors
+from llama_srb.http.handlers.compatibility import Compatibility
+from llama_srb.http.handlers.control import Control
+from llama_srb.http.handlers.generate import Generate
+from llama_srb.http.handlers.health import Health
+from llama_srb.http.handlers.loads import Loads
+from llama_srb.http.route import JSON, NDJSON, SSE, Handler, Schema
+from llama_srb.serving.keys.scopes import (
+    ADMIN,
+    CHAT,
+    COMPLETE,
+    COMPLETE_OR_CHAT,
+    EMBED,
+    EVERY_KEY,
+    METRICS,
+    Scopes,
+)
 
-Schema: TypeAlias = dict[str, Any]
-
-Scopes: TypeAlias = tuple[str, ...]
-
-JSON, SSE, NDJSON = "application/json", "text/event-stream", "application/x-ndjson"
-
-NO_KEY: Scopes = ()  # a key must have one of the route's scopes; a route without scopes needs no key
-COMPLETE: Scopes = ("complete",)
-CHAT: Scopes = ("chat",)
-COMPLETE_OR_CHAT: Scopes = ("complete", "chat")
-EMBED: Scopes = ("embed",)
-MEMORY: Scopes = ("memory",)
-BATCH: Scopes = ("batch",)
-METRICS: Scopes = ("metrics",)
-ADMIN: Scopes = ("admin",)
-EVERY_KEY: Scopes = ("complete", "chat", "embed", "memory", "batch", "metrics")
-
-
-NAMING = frozenset({  # handlers that serve the model which a request names
-    "completions", "openai_completions", "events", "chat_completions", "responses", "fim_completions",
-    "prefix", "score", "exact_prompt", "embeddings", "reply", "ask", "count_tokens", "pull", "vectors",
-    "adapters", "lora_adapters", "load_lora_adapter", "unload_lora_adapter", "samplers", "openapi",
-    "kobold_perf", "metrics",
-})  # fmt: skip
+reply, ask, vectors = Compatibility.reply, Compatibility.ask, Compatibility.vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +69,7 @@ class Path:
     method: str
     path: str
     scopes: Scopes
-    handler: str
+    handler: Handler
     summary: str
     answers: Mapping[str, Any]
     request: Schema | None = None
@@ -155,203 +147,203 @@ RESPONSE = {JSON: responses.Response, SSE: responses.EVENTS}
 
 # fmt: off
 PATHS = (
-    Path("llamacpp", "POST", "/completion", COMPLETE, "reply",
+    Path("llamacpp", "POST", "/completion", COMPLETE, reply,
         "n continuations in llama-server's form: objects, or frames.", NATIVE, PROMPT),
-    Path("llamacpp", "POST", "/completions", COMPLETE, "reply", "The same as /completion.", NATIVE, PROMPT),
-    Path("llamacpp", "POST", "/infill", COMPLETE, "reply",
+    Path("llamacpp", "POST", "/completions", COMPLETE, reply, "The same as /completion.", NATIVE, PROMPT),
+    Path("llamacpp", "POST", "/infill", COMPLETE, reply,
         "The text between input_prefix and input_suffix, if the model has infill tokens.", NATIVE,
         {"input_prefix": TEXT, "input_suffix": TEXT, "input_extra": {"type": ["array", "null"]}, **PROMPT}),
-    Path("llamacpp", "POST", "/tokenize", COMPLETE, "ask",
+    Path("llamacpp", "POST", "/tokenize", COMPLETE, ask,
         "Token ids of content (llama-server), or of prompt with special tokens (vLLM).",
         {JSON: Tokenized}, TOKENIZE),
-    Path("llamacpp", "POST", "/apply-template", COMPLETE_OR_CHAT, "ask",
+    Path("llamacpp", "POST", "/apply-template", COMPLETE_OR_CHAT, ask,
         "The prompt of a chat, made by the model's template.", {JSON: ChatPrompt},
         {"messages": MESSAGES, "tools": ANY, "chat_template_kwargs": ANY}),
-    Path("llamacpp", "POST", "/v1/tokenize", COMPLETE, "ask", "The same as /tokenize (Aphrodite).",
+    Path("llamacpp", "POST", "/v1/tokenize", COMPLETE, ask, "The same as /tokenize (Aphrodite).",
         {JSON: Tokenized}, TOKENIZE),
-    Path("llamacpp", "POST", "/detokenize", COMPLETE, "ask", "The text of tokens.",
+    Path("llamacpp", "POST", "/detokenize", COMPLETE, ask, "The text of tokens.",
         {JSON: Detokenized}, TOKENS),
-    Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, "ask", "The same as /detokenize.",
+    Path("llamacpp", "POST", "/v1/detokenize", COMPLETE, ask, "The same as /detokenize.",
         {JSON: Detokenized}, TOKENS),
-    Path("llamacpp", "GET", "/tokenizer_info", EVERY_KEY, "ask",
+    Path("llamacpp", "GET", "/tokenizer_info", EVERY_KEY, ask,
         "Special tokens and chat template (vLLM), for clients that tokenize here.", {JSON: TokenizerInfo}),
-    Path("llamacpp", "GET", "/props", EVERY_KEY, "ask", "The model and the default sampling settings.",
+    Path("llamacpp", "GET", "/props", EVERY_KEY, ask, "The model and the default sampling settings.",
         {JSON: Props}),
-    Path("llamacpp", "GET", "/slots", EVERY_KEY, "ask", "A slot for each of --parallel sequences.",
+    Path("llamacpp", "GET", "/slots", EVERY_KEY, ask, "A slot for each of --parallel sequences.",
         {JSON: list[Slot]}, works=True),
-    Path("llamacpp", "POST", "/models/load", ADMIN, "router_load",
+    Path("llamacpp", "POST", "/models/load", ADMIN, Loads.router_load,
         "Begins to load a model, and answers at once; 400 if it is loaded or loads already.",
         {JSON: llamacpp.Success}, NAMED),
-    Path("llamacpp", "POST", "/models/unload", ADMIN, "router_unload",
+    Path("llamacpp", "POST", "/models/unload", ADMIN, Loads.router_unload,
         "Begins to unload a model, and answers at once; 400 if it is not loaded.",
         {JSON: llamacpp.Success}, NAMED),
-    Path("llamacpp", "GET", "/models/sse", EVERY_KEY, "models_sse",
+    Path("llamacpp", "GET", "/models/sse", EVERY_KEY, Loads.models_sse,
         "Events about loads and unloads of models.", {SSE: llamacpp.MODEL_EVENTS}, works=True),
-    Path("llamacpp", "POST", "/embedding", EMBED, "vectors", "Vectors of texts.", NATIVE_VECTORS, CONTENT),
-    Path("llamacpp", "POST", "/embeddings", EMBED, "vectors", "The same as /embedding.",
+    Path("llamacpp", "POST", "/embedding", EMBED, vectors, "Vectors of texts.", NATIVE_VECTORS, CONTENT),
+    Path("llamacpp", "POST", "/embeddings", EMBED, vectors, "The same as /embedding.",
         NATIVE_VECTORS, CONTENT),
 
-    Path("koboldai", "POST", "/api/v1/generate", COMPLETE, "reply",
+    Path("koboldai", "POST", "/api/v1/generate", COMPLETE, reply,
         "n results; also the blocking API of old text-generation-webui.",
         {JSON: koboldai.KoboldResults}, KOBOLD),
-    Path("koboldai", "POST", "/api/extra/generate/stream", COMPLETE, "reply",
+    Path("koboldai", "POST", "/api/extra/generate/stream", COMPLETE, reply,
         "n results as frames `event: message`.", {SSE: koboldai.MESSAGES}, KOBOLD),
-    Path("koboldai", "POST", "/api/extra/generate/check", COMPLETE, "kobold_check",
+    Path("koboldai", "POST", "/api/extra/generate/check", COMPLETE, Compatibility.kobold_check,
         "The texts so far of the caller's generation with a genkey.", {JSON: TextsSoFar}, GENKEY),
-    Path("koboldai", "GET", "/api/extra/generate/check", COMPLETE, "kobold_check",
+    Path("koboldai", "GET", "/api/extra/generate/check", COMPLETE, Compatibility.kobold_check,
         "The same as POST, without a genkey.", {JSON: TextsSoFar}),
-    Path("koboldai", "POST", "/api/extra/abort", COMPLETE, "kobold_abort",
+    Path("koboldai", "POST", "/api/extra/abort", COMPLETE, Compatibility.kobold_abort,
         "Ends the caller's generation with a genkey.",
         {JSON: Aborted}, GENKEY),
-    Path("koboldai", "POST", "/api/extra/last_logprobs", COMPLETE, "kobold_logprobs",
+    Path("koboldai", "POST", "/api/extra/last_logprobs", COMPLETE, Compatibility.kobold_logprobs,
         "The tokens of the caller's generation with a genkey.", {JSON: LastLogprobs}, GENKEY),
-    Path("koboldai", "GET", "/api/extra/last_logprobs", COMPLETE, "kobold_logprobs",
+    Path("koboldai", "GET", "/api/extra/last_logprobs", COMPLETE, Compatibility.kobold_logprobs,
         "The same as POST, without a genkey.", {JSON: LastLogprobs}),
-    Path("koboldai", "GET", "/api/extra/perf", COMPLETE, "kobold_perf",
+    Path("koboldai", "GET", "/api/extra/perf", COMPLETE, Compatibility.kobold_perf,
         "How long the caller's last generation took.",
         {JSON: Performance}),
-    Path("koboldai", "POST", "/api/extra/tokencount", COMPLETE, "ask", "The number of tokens, and their ids.",
+    Path("koboldai", "POST", "/api/extra/tokencount", COMPLETE, ask, "The number of tokens, and their ids.",
         {JSON: TokenCount}, {"prompt": TEXT, "special": MAYBE_SWITCH}),
-    Path("koboldai", "POST", "/api/extra/detokenize", COMPLETE, "ask", "The text of tokens.",
+    Path("koboldai", "POST", "/api/extra/detokenize", COMPLETE, ask, "The text of tokens.",
         {JSON: DetokenizedText}, {"ids": IDS}),
-    Path("koboldai", "POST", "/api/v1/token-count", COMPLETE, "ask",
+    Path("koboldai", "POST", "/api/v1/token-count", COMPLETE, ask,
         "The number of tokens (old text-generation-webui).",
         {JSON: TokenCounts}, {"prompt": TEXT}),
-    Path("koboldai", "GET", "/api/v1/model", EVERY_KEY, "ask", "The model's name.", {JSON: TextResult}),
-    Path("koboldai", "GET", "/api/v1/info/version", EVERY_KEY, "ask", "The version of KoboldAI's API.",
+    Path("koboldai", "GET", "/api/v1/model", EVERY_KEY, ask, "The model's name.", {JSON: TextResult}),
+    Path("koboldai", "GET", "/api/v1/info/version", EVERY_KEY, ask, "The version of KoboldAI's API.",
         {JSON: TextResult}),
-    Path("koboldai", "GET", "/api/v1/config/max_context_length", EVERY_KEY, "ask", "Tokens of one sequence.",
+    Path("koboldai", "GET", "/api/v1/config/max_context_length", EVERY_KEY, ask, "Tokens of one sequence.",
         {JSON: CountValue}),
-    Path("koboldai", "GET", "/api/v1/config/max_length", EVERY_KEY, "ask", "The default of max_length.",
+    Path("koboldai", "GET", "/api/v1/config/max_length", EVERY_KEY, ask, "The default of max_length.",
         {JSON: CountValue}),
-    Path("koboldai", "GET", "/api/v1/config/soft_prompts_list", EVERY_KEY, "ask", "An empty list.",
+    Path("koboldai", "GET", "/api/v1/config/soft_prompts_list", EVERY_KEY, ask, "An empty list.",
         {JSON: SoftPrompts}),
-    Path("koboldai", "GET", "/api/v1/config/soft_prompt", EVERY_KEY, "ask", "An empty name.",
+    Path("koboldai", "GET", "/api/v1/config/soft_prompt", EVERY_KEY, ask, "An empty name.",
         {JSON: SoftPrompt}),
-    Path("koboldai", "GET", "/api/extra/version", EVERY_KEY, "ask",
+    Path("koboldai", "GET", "/api/extra/version", EVERY_KEY, ask,
         "The version of KoboldCpp whose API this server has.", {JSON: KoboldVersion}),
-    Path("koboldai", "GET", "/api/extra/true_max_context_length", EVERY_KEY, "ask", "Tokens of one sequence.",
+    Path("koboldai", "GET", "/api/extra/true_max_context_length", EVERY_KEY, ask, "Tokens of one sequence.",
         {JSON: CountValue}),
-    Path("koboldai", "GET", "/api/extra/preloadstory", EVERY_KEY, "ask", "An empty object.",
+    Path("koboldai", "GET", "/api/extra/preloadstory", EVERY_KEY, ask, "An empty object.",
         {JSON: NoStory}),
 
-    Path("openai", "POST", "/v1/internal/encode", COMPLETE, "ask", "text-generation-webui: token ids.",
+    Path("openai", "POST", "/v1/internal/encode", COMPLETE, ask, "text-generation-webui: token ids.",
         {JSON: Encoded}, ENCODE),
-    Path("openai", "POST", "/v1/internal/decode", COMPLETE, "ask", "text-generation-webui: text.",
+    Path("openai", "POST", "/v1/internal/decode", COMPLETE, ask, "text-generation-webui: text.",
         {JSON: Decoded}, TOKENS),
-    Path("openai", "POST", "/v1/internal/token-count", COMPLETE, "ask",
+    Path("openai", "POST", "/v1/internal/token-count", COMPLETE, ask,
         "text-generation-webui: the number of tokens.", {JSON: Length}, ENCODE),
-    Path("openai", "POST", "/v1/internal/logits", COMPLETE, "reply",
+    Path("openai", "POST", "/v1/internal/logits", COMPLETE, reply,
         "text-generation-webui: the probabilities of the likeliest next tokens.",
         {JSON: LogitsAnswer},
         {"prompt": ANY, "use_samplers": MAYBE_SWITCH, "top_logits": MAYBE_COUNT}),
-    Path("openai", "POST", "/v1/internal/chat-prompt", COMPLETE_OR_CHAT, "ask",
+    Path("openai", "POST", "/v1/internal/chat-prompt", COMPLETE_OR_CHAT, ask,
         "text-generation-webui: the prompt of a chat.", {JSON: ChatPrompt},
         {"messages": MESSAGES}),
-    Path("openai", "POST", "/v1/internal/stop-generation", COMPLETE_OR_CHAT, "stop_generation",
+    Path("openai", "POST", "/v1/internal/stop-generation", COMPLETE_OR_CHAT, Control.stop_generation,
         "text-generation-webui: ends the caller's generations on OpenAI's paths.",
         {JSON: Literal["OK"]}),
-    Path("openai", "GET", "/v1/internal/health", EVERY_KEY, "ask", "text-generation-webui: the server runs.",
+    Path("openai", "GET", "/v1/internal/health", EVERY_KEY, ask, "text-generation-webui: the server runs.",
         {JSON: Status}),
-    Path("openai", "GET", "/v1/internal/lora/list", EVERY_KEY, "ask",
+    Path("openai", "GET", "/v1/internal/lora/list", EVERY_KEY, ask,
         "text-generation-webui: an empty list; requests name adapters by id (/v1/adapters).",
         {JSON: LoraNames}),
-    Path("openai", "GET", "/v1/internal/model/info", EVERY_KEY, "ask", "text-generation-webui: the model.",
+    Path("openai", "GET", "/v1/internal/model/info", EVERY_KEY, ask, "text-generation-webui: the model.",
         {JSON: textgen.WebuiModel}),
-    Path("openai", "GET", "/v1/internal/model/list", EVERY_KEY, "ask", "text-generation-webui: all models.",
+    Path("openai", "GET", "/v1/internal/model/list", EVERY_KEY, ask, "text-generation-webui: all models.",
         {JSON: ModelNames}),
-    Path("openai", "POST", "/v1/internal/model/load", ADMIN, "webui_load",
+    Path("openai", "POST", "/v1/internal/model/load", ADMIN, Loads.webui_load,
         "text-generation-webui: loads a model by its name, and waits until it is loaded.",
         {JSON: Literal["OK"]}, {"model_name": TEXT, "args": MAYBE_OBJECT, "settings": MAYBE_OBJECT}),
-    Path("openai", "POST", "/v1/internal/model/unload", ADMIN, "unload_loaded",
+    Path("openai", "POST", "/v1/internal/model/unload", ADMIN, Loads.unload_loaded,
         "text-generation-webui: unloads all models that are loaded, or the named one.",
         {JSON: None}, {"model_name": MAYBE_TEXT}),
-    Path("openai", "POST", "/v1/token/encode", COMPLETE, "ask", "TabbyAPI: token ids.",
+    Path("openai", "POST", "/v1/token/encode", COMPLETE, ask, "TabbyAPI: token ids.",
         {JSON: Encoded}, ENCODE),
-    Path("openai", "POST", "/v1/token/decode", COMPLETE, "ask", "TabbyAPI: text.",
+    Path("openai", "POST", "/v1/token/decode", COMPLETE, ask, "TabbyAPI: text.",
         {JSON: Decoded}, TOKENS),
-    Path("openai", "GET", "/v1/model", EVERY_KEY, "ask", "TabbyAPI: the model.", {JSON: ModelCard}),
-    Path("openai", "GET", "/v1/model/list", EVERY_KEY, "ask", "TabbyAPI: all models.",
+    Path("openai", "GET", "/v1/model", EVERY_KEY, ask, "TabbyAPI: the model.", {JSON: ModelCard}),
+    Path("openai", "GET", "/v1/model/list", EVERY_KEY, ask, "TabbyAPI: all models.",
         {JSON: ModelCards}),
-    Path("openai", "GET", "/v1/model/draft/list", EVERY_KEY, "ask",
+    Path("openai", "GET", "/v1/model/draft/list", EVERY_KEY, ask,
         "TabbyAPI: an empty list; a model's draft is one of the server's settings.", {JSON: ModelCards}),
-    Path("openai", "GET", "/v1/lora/list", EVERY_KEY, "ask", "TabbyAPI: all adapters that have names.",
+    Path("openai", "GET", "/v1/lora/list", EVERY_KEY, ask, "TabbyAPI: all adapters that have names.",
         {JSON: textgen.LoraCards}),
-    Path("openai", "POST", "/v1/model/load", ADMIN, "tabby_load",
+    Path("openai", "POST", "/v1/model/load", ADMIN, Loads.tabby_load,
         "TabbyAPI: loads a model by its name, with the progress as a stream.",
         {SSE: textgen.LOAD_STEPS}, {"model_name": MAYBE_TEXT, "name": MAYBE_TEXT}),
-    Path("openai", "POST", "/v1/model/unload", ADMIN, "unload_loaded",
+    Path("openai", "POST", "/v1/model/unload", ADMIN, Loads.unload_loaded,
         "TabbyAPI: unloads all models that are loaded, or the named one.",
         {JSON: None}, {"model_name": MAYBE_TEXT}),
 
-    Path("responses", "POST", "/v1/responses", CHAT, "responses",
+    Path("responses", "POST", "/v1/responses", CHAT, Generate.responses,
         "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
         RESPONSE, RESPONSES),
-    Path("responses", "POST", "/responses", CHAT, "responses", "The same as /v1/responses.",
+    Path("responses", "POST", "/responses", CHAT, Generate.responses, "The same as /v1/responses.",
         RESPONSE, RESPONSES),
-    Path("responses", "POST", "/openai/v1/responses", CHAT, "responses", "The same as /v1/responses.",
+    Path("responses", "POST", "/openai/v1/responses", CHAT, Generate.responses, "The same as /v1/responses.",
         RESPONSE, RESPONSES),
-    Path("openai", "POST", "/v1/chat/completions/input_tokens", CHAT, "count_tokens",
+    Path("openai", "POST", "/v1/chat/completions/input_tokens", CHAT, Compatibility.count_tokens,
         "llama-server: the tokens of the prompt of a chat.",
         {JSON: responses.InputTokens}, {"messages": MESSAGES}),
-    Path("openai", "POST", "/chat/completions/input_tokens", CHAT, "count_tokens",
+    Path("openai", "POST", "/chat/completions/input_tokens", CHAT, Compatibility.count_tokens,
         "The same as /v1/chat/completions/input_tokens.",
         {JSON: responses.InputTokens}, {"messages": MESSAGES}),
-    Path("responses", "POST", "/v1/responses/input_tokens", CHAT, "count_tokens",
+    Path("responses", "POST", "/v1/responses/input_tokens", CHAT, Compatibility.count_tokens,
         "The tokens of the prompt of a response.", {JSON: responses.InputTokens}, RESPONSES),
-    Path("responses", "POST", "/responses/input_tokens", CHAT, "count_tokens",
+    Path("responses", "POST", "/responses/input_tokens", CHAT, Compatibility.count_tokens,
         "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
-    Path("responses", "POST", "/openai/v1/responses/input_tokens", CHAT, "count_tokens",
+    Path("responses", "POST", "/openai/v1/responses/input_tokens", CHAT, Compatibility.count_tokens,
         "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
 
-    Path("ollama", "POST", "/api/generate", COMPLETE, "reply",
+    Path("ollama", "POST", "/api/generate", COMPLETE, reply,
         "n continuations: lines of JSON, or one object.",
         {JSON: ollama.Generated, NDJSON: ollama.TEXT_LINES}, OLLAMA),
-    Path("ollama", "POST", "/api/chat", CHAT, "reply", "n answers to a chat: lines of JSON, or one object.",
+    Path("ollama", "POST", "/api/chat", CHAT, reply, "n answers to a chat: lines of JSON, or one object.",
         {JSON: ollama.ChatAnswer, NDJSON: ollama.TURN_LINES},
         {"messages": MESSAGES, "tools": ANY, "think": ANY, **OLLAMA}),
-    Path("ollama", "POST", "/api/embed", EMBED, "vectors", "Vectors of texts.",
+    Path("ollama", "POST", "/api/embed", EMBED, vectors, "Vectors of texts.",
         {JSON: OllamaVectors},
         {"model": TEXT, "input": ANY, "dimensions": ANY, "truncate": MAYBE_SWITCH,
          "keep_alive": KEEP_ALIVE}),
-    Path("ollama", "POST", "/api/embeddings", EMBED, "vectors", "The vector of one text.",
+    Path("ollama", "POST", "/api/embeddings", EMBED, vectors, "The vector of one text.",
         {JSON: OllamaVector},
         {"model": TEXT, "prompt": ANY, "truncate": MAYBE_SWITCH}),
-    Path("ollama", "POST", "/api/show", EVERY_KEY, "ask", "The model.",
+    Path("ollama", "POST", "/api/show", EVERY_KEY, ask, "The model.",
         {JSON: ShownModel},
         {"model": TEXT}),
-    Path("ollama", "POST", "/api/pull", EVERY_KEY, "pull",
+    Path("ollama", "POST", "/api/pull", EVERY_KEY, Compatibility.pull,
         "Success for the served model, whose file is here; fetches nothing.",
         {JSON: ollama.Pulled, NDJSON: ollama.PULLED},
         {"model": TEXT, "stream": MAYBE_SWITCH}),
-    Path("ollama", "GET", "/api/tags", EVERY_KEY, "ask", "The model.", {JSON: OllamaModels}),
-    Path("ollama", "GET", "/api/ps", EVERY_KEY, "ask", "The loaded models, and when each leaves.",
+    Path("ollama", "GET", "/api/tags", EVERY_KEY, ask, "The model.", {JSON: OllamaModels}),
+    Path("ollama", "GET", "/api/ps", EVERY_KEY, ask, "The loaded models, and when each leaves.",
         {JSON: OllamaLoadedModels}),
-    Path("ollama", "GET", "/api/version", EVERY_KEY, "ask",
+    Path("ollama", "GET", "/api/version", EVERY_KEY, ask,
         "The version of Ollama whose API this server has.",
         {JSON: OllamaVersion}),
 
-    Path("openllm", "POST", "/complete", COMPLETE, "reply",
+    Path("openllm", "POST", "/complete", COMPLETE, reply,
         "OpenLLM-Server's shape: n continuations, with the settings in configuration.",
         {JSON: openllm.ConfiguredTexts}, {"prompt": ANY, **CONFIGURED}),
-    Path("openllm", "POST", "/chat", CHAT, "reply",
+    Path("openllm", "POST", "/chat", CHAT, reply,
         "OpenLLM-Server's shape: n answers to a message, with the settings in configuration.",
         {JSON: openllm.ConfiguredChat}, {"message": ANY, "messages": MAYBE_LIST, **CONFIGURED}),
-    Path("openllm", "POST", "/embed", EMBED, "vectors",
+    Path("openllm", "POST", "/embed", EMBED, vectors,
         "OpenLLM-Server's shape: vectors of texts.",
         {JSON: openllm.ConfiguredVectors}, {"input": ANY, "dimensions": ANY}),
 
-    Path("anthropic", "POST", "/v1/messages", CHAT, "reply",
+    Path("anthropic", "POST", "/v1/messages", CHAT, reply,
         "One answer to a chat: a message of content blocks, or its events.",
         {JSON: anthropic.AnthropicMessage, SSE: anthropic.EVENTS},
         {"max_tokens": ANY, "stream": MAYBE_SWITCH, "stop_sequences": MAYBE_LIST, **ANTHROPIC}),
-    Path("anthropic", "POST", "/v1/messages/count_tokens", CHAT, "count_tokens",
+    Path("anthropic", "POST", "/v1/messages/count_tokens", CHAT, Compatibility.count_tokens,
         "The tokens of the prompt of a chat.", {JSON: anthropic.CountedTokens}, ANTHROPIC),
 
-    Path("sglang", "GET", "/server_info", EVERY_KEY, "ask",
+    Path("sglang", "GET", "/server_info", EVERY_KEY, ask,
         "SGLang: the server, as gateways ask for it.", {JSON: sglang.SglangServer}),
-    Path("sglang", "GET", "/model_info", EVERY_KEY, "ask", "SGLang: the model.", {JSON: sglang.SglangModel}),
-    Path("sglang", "GET", "/v1/loads", METRICS, "engine_loads",
+    Path("sglang", "GET", "/model_info", EVERY_KEY, ask, "SGLang: the model.", {JSON: sglang.SglangModel}),
+    Path("sglang", "GET", "/v1/loads", METRICS, Health.engine_loads,
         "SGLang: how loaded the engine of each model is, which gateways balance by.",
         {JSON: sglang.EngineLoads}, works=True),
 )

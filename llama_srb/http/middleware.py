@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import math
 import re
 import sqlite3
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import orjson
@@ -20,44 +17,23 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
 from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai, responses
-from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, size_in
+from llama_srb.dialects.common.answers import NO_SIZE, PromptSize
 from llama_srb.engine.events import Error
-from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
-from llama_srb.http.auth.access import Access
-from llama_srb.http.foreign import METRICS
-from llama_srb.http.observe.logs import name_request, request_id
-from llama_srb.http.observe.metrics import Metrics
-from llama_srb.http.observe.traces import TRACE, SocketTrace, Traces
-from llama_srb.http.route import API_PREFIX, pattern_of
-from llama_srb.http.routes import ROUTES
-from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
-from llama_srb.models.residency import ModelBusy
+from llama_srb.http.gate import Gate
+from llama_srb.http.request_keys import API_PREFIX, DIALECT, DIALECTS, FORM_RULE, ROUTE, ROWS, TRACE
+from llama_srb.http.route import Route
 from llama_srb.request.fields import Recalled
-from llama_srb.request.values import RequestError
+from llama_srb.serving.faults import INTERNAL, Fault, fault_in, fault_of
+from llama_srb.serving.keys.scopes import METRICS
+from llama_srb.serving.observe.logs import log_line, log_summary, name_request, request_id
+from llama_srb.serving.observe.metrics import Metrics
+from llama_srb.serving.observe.traces import SocketTrace, Traces
+from llama_srb.serving.recall import recalled_chunks
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-STATUS_OF_CODE: Mapping[str, int] = {
-    "invalid_request": 400,
-    "context_exceeded": 400,
-    "cancelled": 400,  # by its own client; official ones try again after 409 and 5xx
-    "invalid_api_key": 401,
-    "scope_missing": 403,
-    "engine_died": 500,
-    "internal_error": 500,
-    "unavailable": 503,
-    "shutting_down": 503,
-    "busy": 503,
-    "timed_out": 503,
-}
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-DISK = FULL | {errno.EACCES, errno.EPERM, errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE}
-DATABASE = {  # the same of SQLite
-    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,
-}  # fmt: skip
 ERROR_FORMS = {
     "llamacpp": llamacpp.error_body,
     "koboldai": koboldai.error_body,
@@ -65,12 +41,7 @@ ERROR_FORMS = {
     "anthropic": anthropic.error_body,
     "responses": responses.error_body,
 }
-DIALECT: web.RequestKey[str] = web.RequestKey("dialect", str)
-FORM_RULE: web.RequestKey[str] = web.RequestKey("form_rule", str)  # that guessed the form of the answer
 FAULT: web.ResponseKey[dict[str, Any]] = web.ResponseKey("fault", dict)
-SOCKETS = {f"{route.method} {route.path}" for route in ROUTES if 101 in route.answers}
-TRACED = {f"{route.method} {route.path}" for route in ROUTES if route.scopes not in ((), METRICS)}
-DIALECT_OF = {route.path: route.dialect for route in ROUTES}
 UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; the first match counts
     ("/v1/messages/", "anthropic"),
     ("/api/v1/", "koboldai"),
@@ -81,16 +52,12 @@ UNKNOWN = (  # the beginnings of paths that are not here, and their dialects; th
 WORKER = "X-Worker"  # the header with --worker-name: a client finds the server behind a gateway by it
 RECALLED = "X-Recalled"  # the header of an answer that names what a task has recalled for it
 MOST_OF_RECALLED = 4000  # bytes of its names: with the count of the others it has less than 4 KiB
-recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
-"""The chunks that a task has recalled for the request."""
-log_summary: ContextVar[str] = ContextVar("log_summary", default="")
-"""What a handler adds to the log line of its request; it runs in the context of its middlewares."""
 
 
 def middlewares(metrics: Metrics, traces: Traces) -> tuple[Middleware, ...]:
     """All middlewares of this module, the outermost first."""
     own = (_one_line_each, _counted(metrics), _preflight, _errors_in_own_form, _errors_as_json)
-    return (_traced(traces), *own) if traces.is_on else own
+    return (_routed, _traced(traces), *own) if traces.is_on else (_routed, *own)
 
 
 def error_response(
@@ -124,55 +91,6 @@ async def send_pieces(
         async for piece in pieces:
             await response.write(piece)
     return response
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a request fails. status: the HTTP status. retry_after: seconds."""
-
-    status: int
-    message: str
-    param: str | None = None
-    code: str | None = None
-    retry_after: float | None = None
-    size: PromptSize = field(default_factory=PromptSize)
-
-
-INTERNAL = Fault(500, "internal error; the server's log has more", code="internal_error")
-
-
-def fault_in(error: Error, tokens: str = "prompt") -> Fault:
-    """The engine's refusal. `tokens`: the request field that the engine calls tokens."""
-    status, param = STATUS_OF_CODE.get(error.code, 500), error.param
-    param = tokens if param == "tokens" else param
-    return Fault(status, error.message, param, error.code, size=size_in(error))
-
-
-def fault_of(error: Exception) -> Fault | None:
-    """The fault that an exception is; None: it is a fault of ours."""
-    match error:
-        case RequestError():
-            return Fault(error.status, error.message, error.param, error.code, error.retry_after)
-        case EngineUnavailable():
-            return Fault(503, str(error), code="unavailable", retry_after=error.retry_after)
-        case CommandRefused():
-            return fault_in(error.error, "tokens")
-        case ModelBusy():
-            return Fault(409, str(error), param="model", code="model_busy")
-        case MemoryOutdated():
-            return Fault(409, str(error), code="memory_outdated")
-        case MemoryUnusable():
-            return Fault(503, str(error), code="memory_unusable")
-        case OSError() if error.errno in DISK:
-            return _disk_fault(error.strerror, is_full=error.errno in FULL)
-        case sqlite3.Error() if (code := getattr(error, "sqlite_errorcode", 0) & 0xFF) in DATABASE:
-            return _disk_fault(str(error), is_full=code == sqlite3.SQLITE_FULL)
-    return None
-
-
-def _disk_fault(reason: str | None, *, is_full: bool) -> Fault:
-    code = "no_room" if is_full else "disk_unusable"
-    return Fault(503, f"the server cannot use one of its files: {reason}; tell its operator", code=code)
 
 
 def refused(error: Error) -> web.Response:
@@ -216,7 +134,7 @@ def _http_error(error: web.HTTPException, http: web.Request) -> web.StreamRespon
     if isinstance(error, web.HTTPNotFound):
         prefix = http.app[API_PREFIX]
         plain = _without_extra_slashes(http.path)
-        is_known = plain.removeprefix(prefix) in DIALECT_OF
+        is_known = plain.removeprefix(prefix) in http.app[DIALECTS]
         hint = f"; did you mean {plain}?" if plain != http.path and is_known else ""
         return error_response(404, f"there is no {http.path} here{hint}")
     if isinstance(error, web.HTTPRequestEntityTooLarge):
@@ -250,11 +168,20 @@ def answer_to(error: Exception, request: web.Request) -> web.StreamResponse:
 
 def dialect_of(request: web.Request) -> str:
     """The dialect of the request's path, or of its beginning; empty if that has none."""
-    path = pattern_of(request)  # None also if the method is wrong
-    if path is None:
-        path = _without_extra_slashes(request.path.removeprefix(request.app[API_PREFIX]))
-    found = DIALECT_OF.get(path)
-    return next((to for start, to in UNKNOWN if path.startswith(start)), "") if found is None else found
+    row: Route | None = request.get(ROUTE)
+    if row is not None:
+        return row.dialect
+    path = _without_extra_slashes(request.path.removeprefix(request.app[API_PREFIX]))  # or a wrong method
+    known: str | None = request.app[DIALECTS].get(path)
+    return known or next((to for start, to in UNKNOWN if path.startswith(start)), "")
+
+
+@web.middleware
+async def _routed(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Finds the request's row in the table of routes."""
+    if (row := request.app[ROWS].get(request.match_info.route)) is not None:
+        request[ROUTE] = row
+    return await handler(request)
 
 
 @web.middleware
@@ -293,15 +220,8 @@ async def _one_line_each(request: web.Request, handler: Handler) -> web.StreamRe
         log_line(what, outcome, time.monotonic() - began, name)
 
 
-def log_line(what: str, outcome: str, seconds: float, name: str) -> None:
-    """Logs a request that is over. name: its id."""
-    fields = {"what": what, "outcome": outcome, "seconds": round(seconds, 6)}
-    line = (what, outcome, log_summary.get(), seconds, name)
-    log.info("%s %s%s %.3f s %s", *line, extra={"fields": fields})
-
-
 def headers_for(
-    access: Access, worker: str | None
+    gate: Gate, worker: str | None
 ) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
     """Makes the hook that adds the server's names, the request's id and CORS headers to each response."""
 
@@ -316,7 +236,7 @@ def headers_for(
             response.headers[RECALLED] = recalled_header(found)
         if FORM_RULE in http:
             response.headers[negotiation.HEADER] = http[FORM_RULE]
-        allowed = access.allowed_origin(http.headers.get("Origin"))
+        allowed = gate.allowed_origin(http.headers.get("Origin"))
         if allowed is not None:
             response.headers["Access-Control-Allow-Origin"] = allowed
         if allowed != "*":
@@ -342,16 +262,17 @@ def _counted(metrics: Metrics) -> Middleware:
 
     @web.middleware
     async def count(request: web.Request, handler: Handler) -> web.StreamResponse:
-        path, outcome = pattern_of(request) or "other", "client left"
-        name = f"{request.method} {path}"
-        watched = contextlib.nullcontext() if name in SOCKETS else metrics.loop.during(name)
+        row, outcome = request.get(ROUTE), "client left"
+        path, dialect = ("other", "none") if row is None else (row.path, row.dialect)
+        is_socket = row is not None and 101 in row.answers
+        watched = contextlib.nullcontext() if is_socket else metrics.loop.during(f"{request.method} {path}")
         try:
             with watched:
                 response = await handler(request)
             outcome = str(response.status)
             return response
         finally:
-            metrics.answered(path, request.get(DIALECT, DIALECT_OF.get(path, "none")), outcome)
+            metrics.answered(path, request.get(DIALECT, dialect), outcome)
 
     return count
 
@@ -361,13 +282,14 @@ def _traced(traces: Traces) -> Middleware:
 
     @web.middleware
     async def trace(request: web.Request, handler: Handler) -> web.StreamResponse:
-        path = pattern_of(request) or ""
-        name = f"{request.method} {path}"
-        if name in SOCKETS:
-            request[TRACE] = SocketTrace(traces, name, request.headers)
-        if name in SOCKETS or name not in TRACED:
+        row = request.get(ROUTE)
+        if row is None or request.method != row.method or row.scopes in ((), METRICS):
             return await handler(request)
-        attributes = {"http.request.method": request.method, "http.route": path}
+        name = f"{row.method} {row.path}"
+        if 101 in row.answers:
+            request[TRACE] = SocketTrace(traces, name, request.headers)
+            return await handler(request)
+        attributes = {"http.request.method": row.method, "http.route": row.path}
         with traces.request(name, request.headers, attributes) as request[TRACE]:
             response = await handler(request)
             request[TRACE].answered(response.status, request_id.get())

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from aiohttp import web
 from pydantic import Field
 
 from llama_srb.dialects.openai import Error
-from llama_srb.http import foreign
-from llama_srb.http.answers import Cancelled
-from llama_srb.http.foreign import Schema, Scopes
+from llama_srb.http.response_types import Cancelled
+from llama_srb.serving.keys.scopes import Scopes
 
-JSON, SSE, PLAIN = "application/json", "text/event-stream", "text/plain"
+Handler: TypeAlias = Callable[..., Awaitable[web.StreamResponse]]
+Schema: TypeAlias = dict[str, Any]
+
+JSON, SSE, NDJSON, PLAIN = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
+JSONL = "application/jsonl"
 PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": (
@@ -62,29 +65,11 @@ QUERY: dict[str, tuple[str, Schema]] = {
         {"type": "number", "minimum": 0, "maximum": 3600, "default": 0},
     ),
 }
-SHARED_HANDLERS = frozenset(path.handler for path in foreign.PATHS)
-QUERIES: dict[str, tuple[str, ...]] = {  # by handler: the parameters of its query, beside `model`
-    "task_live": ("prompt",),
-    "list_documents": ("limit", "after"),
-    "list_files": ("limit", "after", "order", "purpose"),
-    "list_batches": ("limit", "after"),
-    "delete_story": ("forever",),
-    "drain": ("wait",),
-}
 PATTERNS = {
     "index": "[0-9]{1,9}",
     "file": ".+",
     "document": ".+",
 }  # other parameters are any text without a slash
-
-
-API_PREFIX = web.AppKey("api_prefix", str)
-
-
-def pattern_of(request: web.Request) -> str | None:
-    """The path of the request's route, without --api-prefix; None if no route has the path and method."""
-    resource = request.match_info.route.resource
-    return None if resource is None else resource.canonical.removeprefix(request.app[API_PREFIX]) or "/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,36 +80,39 @@ class Answer:
     content: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Route:
     """One row of the table.
 
-    scopes: a key must have one of them; empty if the route needs no key. handler: the name of a method in
-    handlers/. request: the schema of the body, if there is one. files: the content types of a body that is a
-    file, which the handler itself reads. works: a GET that generates, asks an engine, stays open, or reads
-    what clients have stored; an image in a foreign page may not cause it (auth/access.py).
+    scopes: a key must have one of them; empty if the route needs no key. handler: the method that answers.
+    request: the name of the body's schema, if there is one; body: that schema, if it is another server's.
+    dialect: the form of its errors. files: the content types of a body that is a file, which the handler
+    reads itself. works: a GET that generates, asks an engine, stays open, or reads what clients have stored;
+    an image in a foreign page may not cause it. name: the operation's, if it is not the handler's. queries:
+    the parameters of its query, beside `model`. names_model: requests may name a model, in the body or as
+    ?model=. is_shared: other servers' paths have the same handler.
     """
 
     method: str
     path: str
     scopes: Scopes
-    handler: str
+    handler: Handler
     summary: str
     answers: Mapping[int, Answer]
     request: str = ""
-    dialect: str = "openai"  # the form of its errors
+    dialect: str = "openai"
     files: tuple[str, ...] = ()
     works: bool = False
-
-    @property
-    def names_model(self) -> bool:
-        """Whether requests may name a model: in the body, or as ?model=."""
-        return self.handler in foreign.NAMING
+    name: str = ""
+    queries: tuple[str, ...] = ()
+    names_model: bool = False
+    body: Schema | None = None
+    is_shared: bool = False
 
     @property
     def query(self) -> list[str]:
         """The parameters of its query."""
-        return [*(["model"] * self.names_model), *QUERIES.get(self.handler, ())]
+        return [*(["model"] * self.names_model), *self.queries]
 
     @property
     def parameters(self) -> list[str]:
@@ -132,10 +120,10 @@ class Route:
 
     @property
     def operation(self) -> str:
-        """The operation's unique name: the handler's, or one from the path if a handler serves several."""
-        if self.handler in SHARED_HANDLERS or self.path in SAME:
+        """The operation's unique name: of the handler, or of the path if several paths share the handler."""
+        if self.is_shared or self.path in SAME:
             return re.sub(r"\W", "_", self.method.lower() + self.path)
-        return "_".join([self.handler, *self.parameters])
+        return "_".join([self.name or self.handler.__name__, *self.parameters])
 
     @property
     def methods(self) -> tuple[str, ...]:

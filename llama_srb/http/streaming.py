@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from aiohttp import web
 
@@ -17,26 +16,20 @@ from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.dialects import events
 from llama_srb.engine.events import (
-    Done,
     Error,
     Event,
     Loading,
-    Prompt,
-    PromptLogprobs,
-    Start,
     content_size,
 )
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.pool.multi import MultiGeneration
-from llama_srb.http.middleware import log_summary, refused
-from llama_srb.request.values import RequestError
+from llama_srb.http.middleware import refused
+from llama_srb.serving.observe.logs import log_summary
+from llama_srb.serving.running import BodyBuilder, Rank, Running, Work, summary_of
 
 Render: TypeAlias = Callable[[list[Event]], bytes | Iterator[bytes]]
-Rank: TypeAlias = Callable[[list[Event]], Awaitable[list[Event]]]
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 
-MAX_HELD_FACTOR = 4  # times --max-unread: the largest answer that is collected in memory
-REPEATED = (Start, Prompt, PromptLogprobs)  # events that a body may have once for each choice
 LONG = 512  # events, tokens and alternatives; longer lists are rendered and written in pieces
 THREAD = 20_000  # a piece of this size takes 20 ms to render and cannot be cut, so a thread renders it
 SLICE = 0.005  # seconds of writing, after which the event loop runs: with a fast reader write() never waits
@@ -50,53 +43,12 @@ EVENT_STREAM = events.CONTENT_TYPE
 PAUSE = b": keep-alive\n\n"
 
 
-class BodyBuilder(Protocol):
-    """Builds one body from a generation's events."""
-
-    def take(self, events: list[Event], /) -> None:
-        """Adds the next events."""
-
-    def json(self) -> bytes:
-        """The body; called after the last events."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A generation, the ranking of its events, and its size for the log."""
-
-    generation: Exchange | MultiGeneration
-    rank: Rank
-    size: str
-    has_stop: bool = False  # stop-generation ends it, which names the client but no id
-    echoes: int = 1  # how often a body repeats the prompt, its ids and its logprobs, if they are wanted
-
-
 class Responder:
-    """Answers requests with generations, and remembers the running ones that stop-generation may end."""
+    """Answers requests with generations."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._keep_alive = settings.keep_alive
-        # tokens and alternatives of an answer that is collected in memory
-        self.max_held = MAX_HELD_FACTOR * settings.max_unread
-        self._with_stop: dict[str, Exchange | MultiGeneration] = {}  # running generations by id
-
-    def stop_of(self, client: str) -> None:
-        """Ends a client's generations that stop-generation may end."""
-        for generation in list(self._with_stop.values()):
-            if generation.client == client:
-                generation.cancel()
-
-    @contextlib.asynccontextmanager
-    async def opened(self, work: Work) -> AsyncIterator[Exchange | MultiGeneration]:
-        """Enters the generation; stop-generation finds it until the block is left."""
-        async with work.generation as generation:
-            log_summary.set(f" {work.size} {generation.id}")
-            if work.has_stop:
-                self._with_stop[generation.id] = generation
-            try:
-                yield generation
-            finally:
-                self._with_stop.pop(generation.id, None)
+    def __init__(self, settings: Settings, running: Running) -> None:
+        self._keep_alive, self._running = settings.keep_alive, running
+        self.max_held = running.max_held
 
     async def stream(
         self,
@@ -108,7 +60,7 @@ class Responder:
     ) -> web.StreamResponse:
         """Streams a generation to the client. However this function is left, the generation ends with it."""
         rank, response = work.rank, _Stream(headers={"Content-Type": content_type, **STREAM_HEADERS})
-        async with self.opened(work) as generation:
+        async with self._running.opened(work) as generation:
             first = await anext(generation)
             if (refusal := _refusal(first)) is not None:
                 return refused(refusal)
@@ -128,42 +80,17 @@ class Responder:
 
     async def whole(self, http: web.Request, work: Work, answer: BodyBuilder) -> web.Response:
         """Answers with one body at the end. If the client leaves before, the generation is cancelled."""
-        last, held = await self.collected(work, answer)
+        last, held = await self._running.collected(work, answer)
         if isinstance(last, Error):
             return refused(last)
         body = answer.json() if held < THREAD else await asyncio.to_thread(answer.json)
         return web.Response(body=body, content_type="application/json")
-
-    async def collected(self, work: Work, answer: BodyBuilder) -> tuple[Event, int]:
-        """Gives all events to the builder; returns the last one and their size. RequestError: too many."""
-        held = 0
-        async with self.opened(work) as generation:
-            async for batch in generation:
-                repeated: list[Event] = [event for event in batch if isinstance(event, REPEATED)]
-                held += content_size(batch) + (work.echoes - 1) * content_size(repeated)
-                if held > self.max_held:
-                    raise _too_large(self.max_held)
-                ranked = await work.rank(batch)
-                last = batch[-1]
-                if ranked and isinstance(ranked[-1], Error):  # the texts cannot be ranked
-                    last = ranked[-1]
-                    break
-                answer.take(ranked)
-        log_summary.set(log_summary.get() + summary_of(last))
-        return last, held
 
 
 def _refusal(first: list[Event]) -> Error | None:
     """The error in the first events, if the request has ended before it began."""
     begun = [event for event in first if not isinstance(event, Loading)]
     return begun[0] if begun and isinstance(begun[0], Error) else None
-
-
-def _too_large(most: int) -> RequestError:
-    message = f"the answer has more than {most} tokens and alternatives to them (4 times --max-unread)"
-    return RequestError(
-        f"{message}; ask for a stream, or for less", param="logprobs", code="answer_too_large"
-    )
 
 
 class _Stream(web.StreamResponse):
@@ -249,18 +176,3 @@ def begun_with(first: bytes, render: Render) -> Render:
         return left.pop() + frames if left and frames and isinstance(frames, bytes) else frames
 
     return render_all
-
-
-def summary_of(last: Event) -> str:
-    """How a request ended, for its log line."""
-    match last:
-        case Done():
-            return f" prompt={last.prompt_tokens} cached={last.cached_tokens} tokens={last.completion_tokens}"
-        case Error():
-            return f" error={last.code}"
-    return ""
-
-
-async def unranked(events: list[Event]) -> list[Event]:
-    """Returns the events unchanged."""
-    return events

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from llama_srb.config import Settings
@@ -33,6 +33,11 @@ class ServedModel:
     snapshots: int = 0
     n_users: int = 0
     leaves: bool = False
+    name: str = field(init=False)
+    """In answers."""
+
+    def __post_init__(self) -> None:
+        self.name = self.settings.model_names[0]
 
     def begin_use(self) -> None:
         self.n_users += 1
@@ -41,11 +46,6 @@ class ServedModel:
         self.n_users -= 1
         if self.leaves:
             self.pool.change.notify()
-
-    @property
-    def name(self) -> str:
-        """The name in answers."""
-        return self.settings.model_names[0]
 
 
 def share_engines(one: Settings, other: Settings) -> bool:

@@ -17,13 +17,10 @@ class Tasks:
 
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._tasks = {task.name: task for task in tasks}
+        self.names: Collection[str] = self._tasks.keys()
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self._tasks.values())
-
-    @property
-    def names(self) -> Collection[str]:
-        return self._tasks.keys()
 
     def find(self, name: str | None) -> Task | None:
         return self._tasks.get(name) if name else None

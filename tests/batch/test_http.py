@@ -19,11 +19,13 @@ import aiohttp
 import jwt
 import pytest
 
-from llama_srb.http.auth.jwt import LEEWAY
-from llama_srb.http.auth.lines import HEADER
-from llama_srb.http.batches import bodies, service, worker
 from llama_srb.http.batches.handlers import FORM
-from llama_srb.http.reload.faults import StartError
+from llama_srb.serving.batches import asked as bodies
+from llama_srb.serving.batches import runner as worker
+from llama_srb.serving.batches import service
+from llama_srb.serving.faults import StartError
+from llama_srb.serving.keys.internal_callers import HEADER
+from llama_srb.serving.keys.jwt import LEEWAY
 from tests.batch.files_api import Files
 from tests.support.batches import COMPLETIONS, as_bytes, ids, line
 from tests.support.served import SECRET, Serving, bearer, key_file, servers

@@ -17,6 +17,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 
 from llama_srb.http.openapi import document
+from llama_srb.http.routes import ROUTES
 from llama_srb.request.parse import Defaults
 from tests.support.long import amount
 from tests.support.rows import each_row
@@ -34,7 +35,7 @@ FEW = settings(
     max_examples=amount(4, 25), derandomize=True, deadline=None, database=None, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-DOCUMENT = json.loads(json.dumps(document(Defaults(n=2, max_n=4), "1")))
+DOCUMENT = json.loads(json.dumps(document(ROUTES, Defaults(n=2, max_n=4), "1")))
 
 
 def operations() -> list[Any]:

@@ -21,8 +21,8 @@ import pytest
 
 from llama_srb import config
 from llama_srb.cli.doctor import checks
-from llama_srb.http import server
-from llama_srb.http.auth import api_keys
+from llama_srb.server import lifetime as server
+from llama_srb.serving.keys import api_keys
 from tests.support.places import ROOT
 from tests.support.rows import each_row
 from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from llama_srb.background import begin
-from llama_srb.http.reload.faults import StartError, kept
+from llama_srb.server.reload.faults import kept
+from llama_srb.serving.faults import StartError
 from tests.support.places import ROOT, STORYTELLER
 from tests.support.rows import each_row
 from tests.support.served import Served, Serving

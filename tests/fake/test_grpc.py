@@ -19,8 +19,8 @@ import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from llama_srb.http.grpc import SERVICE
-from llama_srb.http.reload.faults import StartError
+from llama_srb.grpc import SERVICE
+from llama_srb.serving.faults import StartError
 from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.rpc import NOT_SERVING, SERVING, Rpc, all_of, failure, port_in
 from tests.support.served import Served, Serving, key_file
@@ -522,7 +522,7 @@ async def test_a_port_that_is_taken_is_an_error_at_the_start(start: Start, servi
 async def test_without_its_packages_the_start_says_what_to_install(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("llama_srb.http.grpc")]:
+    for name in [name for name in sys.modules if name.startswith("llama_srb.grpc")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
     with pytest.raises(
@@ -533,4 +533,4 @@ async def test_without_its_packages_the_start_says_what_to_install(
 
 def test_the_compiled_form_is_that_of_the_proto_file() -> None:
     compiled = runpy.run_path(str(ROOT / "scripts/proto"))["compiled"]
-    assert (ROOT / "llama_srb/http/grpc/llama_srb.binpb").read_bytes() == compiled()
+    assert (ROOT / "llama_srb/grpc/llama_srb.binpb").read_bytes() == compiled()

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from llama_srb.http.grpc.calls import code_of
-from llama_srb.http.middleware import fault_of
+from llama_srb.grpc.calls import code_of
 from llama_srb.memory.records import MemoryOutdated, MemoryUnusable
+from llama_srb.serving.faults import fault_of
 from tests.fake.test_tasks import KEYS, TASKS, Asked, parts_of
 from tests.fake.test_then import ASKED
 from tests.support.rpc import Rpc, all_of, failure, port_in

@@ -81,11 +81,13 @@ def _free(body: Mapping[str, Any]) -> Json:
     }
 
 
-ROUTES = {route.path: route for route in NAMED if not route.handler.endswith("lora_adapter")}
+ROUTES = {route.path: route for route in NAMED if not route.handler.__name__.endswith("lora_adapter")}
 FREE = {path: _free(body_of(route)) | {"model": "shut"} for path, route in ROUTES.items()}
 FREE |= {path: body | {"model": "shut"} for path, body in OF_TASKS.items()}
 ACCEPTED = dict.fromkeys(FREE, FORMS) | {
-    path: DIRECT for path, route in ROUTES.items() if route.handler in NO_REQUEST or path == "/infill"
+    path: DIRECT
+    for path, route in ROUTES.items()
+    if route.handler.__name__ in NO_REQUEST or path == "/infill"
 }
 """By path: the forms in which it reads fields."""
 STEP = amount(8, 1)  # in the gate each form goes to an eighth of the routes

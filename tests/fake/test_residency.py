@@ -19,13 +19,13 @@ from llama_srb.engine.events import Done, Error, Loading, Start
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.pool.terms import Terms, TimeLimit
-from llama_srb.http.auth.caller import Caller
-from llama_srb.http.limits import Load
-from llama_srb.http.reservations import Admission
 from llama_srb.models import gguf_header, resident_model
 from llama_srb.models.residency import Limits, ModelBusy, ModelRemoved, Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Sampling
+from llama_srb.serving.admission import Admission
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.limits import Load
 from tests.conftest import Journal
 from tests.fake_engine import story
 from tests.support.processes import children

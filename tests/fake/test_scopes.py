@@ -18,8 +18,8 @@ import aiohttp
 import jwt
 import pytest
 
-from llama_srb.http.auth import api_keys
 from llama_srb.http.routes import ROUTES, Route
+from llama_srb.serving.keys import api_keys
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 from tests.support.several import Several, engine_of
 
@@ -433,7 +433,9 @@ async def secrets(client: Client) -> AsyncIterator[list[str]]:
 async def test_on_no_route_one_client_sees_or_ends_what_another_generates(three: Three) -> None:
     second, wrong = three.second, []
     async with secrets(three.first) as texts:
-        for route in sorted(ROUTES, key=lambda route: route.handler == "reply"):  # they rename generations
+        for route in sorted(
+            ROUTES, key=lambda route: route.handler.__name__ == "reply"
+        ):  # they rename generations
             for name in NAMES:
                 path = route.path.format(**PARAMETERS)
                 body = {**BODIES.get(route.path, BODY), **name} if route.method == "POST" else None

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from llama_srb.http.observe import logs
+from llama_srb.serving.observe import logs
 from tests.support.served import Served, Serving, bearer, key_file
 from tests.support.waiting import until
 

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from llama_srb.dialects.negotiation import Asked, negotiate
+from llama_srb.dialects.negotiation import negotiate
 from llama_srb.http.routes import ROUTES as TABLE
 from tests.support.rows import each_row
 from tests.support.served import TIMEOUT, Served, Serving, closed, frames
@@ -453,8 +453,7 @@ NEGOTIATION: list[tuple[dict[str, Any], str, str]] = [
 
 @each_row(("body", "accept", "dialect"), NEGOTIATION)
 def test_accept_header_and_fields_choose_the_dialect(body: dict[str, Any], accept: str, dialect: str) -> None:
-    asked = Asked.of("/v1/completions", body, accept=accept, default="events")
-    assert negotiate(asked)[0] == dialect
+    assert negotiate("/v1/completions", body, accept=accept, default="events")[0] == dialect
 
 
 async def test_openais_stream_and_body_have_the_same_texts(serving: Serving) -> None:

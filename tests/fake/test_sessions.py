@@ -18,9 +18,9 @@ import jwt
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
-from llama_srb.http.auth import api_keys
-from llama_srb.http.auth.jwt import LEEWAY
 from llama_srb.http.websockets import client_socket
+from llama_srb.serving.keys import api_keys
+from llama_srb.serving.keys.jwt import LEEWAY
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 from tests.support.sockets import connected, event, until
 from tests.support.waiting import PATIENCE

@@ -24,7 +24,7 @@ import pytest
 
 from llama_srb.batch.records import StoredFile, new_id
 from llama_srb.batch.store import Store
-from llama_srb.http.grpc.messages import SERVICE, message_class
+from llama_srb.grpc.messages import SERVICE, message_class
 from llama_srb.http.routes import ROUTES, Route
 from tests.support.hostile import NAMES
 from tests.support.long import IS_LONG, amount

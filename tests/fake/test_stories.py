@@ -17,11 +17,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from llama_srb.http.reload.faults import StartError
-from llama_srb.http.stories import store as stored
 from llama_srb.http.stories.bodies import MAX_NAME
-from llama_srb.http.stories.store import About, Expected, StoryStore
 from llama_srb.request.values import RequestError
+from llama_srb.serving import story_store as stored
+from llama_srb.serving.faults import StartError
+from llama_srb.serving.story_store import About, Expected, StoryStore
 from tests.support.rows import each_row
 from tests.support.served import Served, Serving, bearer, key_file
 
@@ -303,7 +303,7 @@ def test_a_story_that_cannot_be_opened_now_stays_what_it_is(
 WRITER = """
 import sys
 from pathlib import Path
-from llama_srb.http.stories.store import About, Expected, StoryStore
+from llama_srb.serving.story_store import About, Expected, StoryStore
 store, i = StoryStore(Path(sys.argv[1]), 1 << 30), 0
 while True:
     i += 1

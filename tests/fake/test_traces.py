@@ -16,8 +16,8 @@ import pytest
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from llama_srb.config import SettingsError, load
-from llama_srb.http.observe import gen_ai
-from llama_srb.http.observe.otel import MAX_BATCH, MAX_SPANS, OtelTraces
+from llama_srb.serving.observe import gen_ai
+from llama_srb.serving.observe.otel import MAX_BATCH, MAX_SPANS, OtelTraces
 from tests.support.collector import Collector, Received, collecting
 from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.rows import each_row
@@ -410,7 +410,7 @@ def test_without_the_setting_nothing_of_it_is_imported(tmp_path: Path) -> None:
 async def test_without_its_packages_the_start_says_what_to_install(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "llama_srb.http.observe.otel", raising=False)
+    monkeypatch.delitem(sys.modules, "llama_srb.serving.observe.otel", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(Exception, match=r"needs the package opentelemetry.*llama-srb\[otel\]"):
         await serving(otlp_traces_endpoint="http://127.0.0.1:1")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from llama_srb.config import Settings
-from llama_srb.http.tasks.drafts import draft_of
 from llama_srb.request.values import RequestError
+from llama_srb.serving.task_drafts import draft_of
 from tests.fake.test_tasks import MODEL, STORY, TASKS, USER, Asked, parts_of
 from tests.support.rows import each_row
 from tests.support.served import Serving, key_file

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from llama_srb.config import load
-from llama_srb.http.auth.api_keys import Grant, Key
-from llama_srb.http.auth.caller import Caller
-from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.limits import Load
-from llama_srb.http.memories.access import Lasting, MemoryAccess, owner_of, prompt_id
-from llama_srb.http.reservations import Admission
 from llama_srb.memory.filters import parse_filter
 from llama_srb.memory.records import Found
 from llama_srb.memory.tables import read
 from llama_srb.models.residency import Residency, limits_of
 from llama_srb.models.served import served as of_settings
 from llama_srb.request.values import RequestError
+from llama_srb.serving.admission import Admission
+from llama_srb.serving.keys.api_keys import Grant, Key
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.limits import Load
+from llama_srb.serving.memories import Lasting, MemoryAccess, owner_of, prompt_id
+from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.tasks import Tasks
 
 TALES = '[memories.tales]\nstore = { file = "tales.db" }\nchunk_tokens = 32\n'
@@ -41,7 +41,7 @@ async def access(tmp_path: Path) -> AsyncIterator[MemoryAccess]:
     file.write_text(TALES + WIKI)
     settings = load({"ctx": 2048}, config=str(file), environ={})
     model, residency = of_settings(settings), Residency(limits_of(settings))
-    registry = Registry(settings, Admission(Load()), [model], {}, residency, Tasks([]))
+    registry = ModelRegistry(settings, Admission(Load()), [model], {}, residency, Tasks([]))
     access = MemoryAccess(read(settings), registry, Lasting())
     await access.open()
     async with residency:

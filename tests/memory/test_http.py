@@ -16,7 +16,7 @@ import jwt
 import pytest
 
 from llama_srb.config import Settings, load
-from llama_srb.http.reload.faults import StartError
+from llama_srb.serving.faults import StartError
 from tests.support.documents import DOCX, EPUB, PDF, archive, docx, epub, pdf
 from tests.support.models import write_model
 from tests.support.places import STORYTELLER

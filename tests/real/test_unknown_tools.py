@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from llama_srb.http.handlers.tools import NO_TOOLS
+from llama_srb.serving.template_tools import NO_TOOLS
 from tests.support.chats import HELLO, TOOLS
 from tests.support.serving import Server, serving
 

@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from llama_srb.config import load
-from llama_srb.http.tasks.drafts import draft_of
+from llama_srb.serving.task_drafts import draft_of
 from llama_srb.tasks import Task, read
 from tests.studio.tuning import EXACT, PROMPT, run, texts, toml_of, tuning, view
 from tests.support.places import ROOT

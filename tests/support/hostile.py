@@ -16,7 +16,10 @@ from llama_srb.request.fields import CANONICAL
 PATHS = tuple(
     route.path
     for route in ROUTES
-    if route.method == "POST" and "{" not in route.path and not route.files and route.handler != "drain"
+    if route.method == "POST"
+    and "{" not in route.path
+    and not route.files
+    and route.handler.__name__ != "drain"
 )
 ELSEWHERE = (
     "messages", "model", "stream", "stream_options", "input", "texts", "content", "tokens", "options", "context",

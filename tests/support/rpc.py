@@ -16,7 +16,7 @@ from grpc_tools import protoc
 
 from tests.support.places import ROOT
 
-PROTO = ROOT / "llama_srb/http/grpc/llama_srb.proto"
+PROTO = ROOT / "llama_srb/grpc/llama_srb.proto"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 
 from llama_srb.config import Settings, load
-from llama_srb.http import server
-from llama_srb.http.auth import api_keys
-from llama_srb.http.auth.api_keys import Key
+from llama_srb.server import lifetime as server
+from llama_srb.serving.keys import api_keys
+from llama_srb.serving.keys.api_keys import Key
 from tests.support.places import FAKE_COMMAND
 
 TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it

@@ -17,7 +17,7 @@ LONGEST = 0.05 * 1.6  # seconds of CPU between two turns of the loop: the bound,
 USUAL = 0.009  # seconds of CPU that fixed_loop() takes there
 TRIES = 3  # for a stretch that is too long: what else runs here makes it longer, never shorter
 PROGRAM = """
-from llama_srb.http.observe import loop_watch
+from llama_srb.serving.observe import loop_watch
 loop_watch.PERIOD, loop_watch.LOGGED = 0.005, 0.015
 from llama_srb.cli import main
 main()

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from llama_srb.http.observe.freed_memory import trimmer
+from llama_srb.serving.observe.freed_memory import trimmer
 
 GROWN = """
 import asyncio
-from llama_srb.http.observe.freed_memory import trim_when_grown, resident_bytes
+from llama_srb.serving.observe.freed_memory import trim_when_grown, resident_bytes
 
 def used():
     pieces = [bytes(4000) for _ in range(50_000)]

@@ -8,7 +8,7 @@ import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from llama_srb.http.connections import http_log
-from llama_srb.http.observe.logs import keep_quiet
+from llama_srb.serving.observe.logs import keep_quiet
 
 
 def logged(caplog: pytest.LogCaptureFixture, error: Exception | None) -> list[str]:

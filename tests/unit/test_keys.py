@@ -16,12 +16,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from llama_srb.http.auth import api_keys
-from llama_srb.http.auth import jwt as our_jwt
-from llama_srb.http.auth.api_keys import Grant, Key, KeyFileError
-from llama_srb.http.auth.jwt import JwtError
-from llama_srb.http.limits import Budget, Budgets
 from llama_srb.http.routes import ROUTES
+from llama_srb.serving.keys import api_keys
+from llama_srb.serving.keys import jwt as our_jwt
+from llama_srb.serving.keys.api_keys import Grant, Key, KeyFileError
+from llama_srb.serving.keys.jwt import JwtError
+from llama_srb.serving.limits import Budget, Budgets
 from tests.support.rows import each_row
 
 SECRET = "0123456789" * 4

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from llama_srb.http.observe import loop_watch
-from llama_srb.http.observe.loop_watch import LOGGED, LoopWatch
+from llama_srb.serving.observe import loop_watch
+from llama_srb.serving.observe.loop_watch import LOGGED, LoopWatch
 
 
 def stand_still(seconds: float) -> None:

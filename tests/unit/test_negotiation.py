@@ -17,7 +17,6 @@ from llama_srb.dialects.negotiation import (
     GENERIC_FIELDS,
     RULES,
     AnswerForm,
-    Asked,
     accepted,
     negotiate,
 )
@@ -34,12 +33,8 @@ PATH = "/v1/completions"
 GENERIC = dict.fromkeys(GENERIC_ALWAYS, 0) | {"prompt": "Once"}
 
 
-def asked(body: dict[str, Any], path: str = PATH, default: AnswerForm = "events", **headers: str) -> Asked:
-    return Asked.of(path, body, default=default, **headers)
-
-
 def decided(body: dict[str, Any], path: str = PATH, **headers: str) -> tuple[AnswerForm, str]:
-    form, rule = negotiate(asked(body, path, **headers))
+    form, rule = negotiate(path, body, default="events", **headers)
     return form, rule.name
 
 
@@ -90,7 +85,7 @@ def test_the_first_rule_that_says_something_decides(
 
 
 def test_the_last_rule_is_what_the_server_was_started_with() -> None:
-    form, rule = negotiate(asked({"prompt": "Once"}, default="openai"))
+    form, rule = negotiate(PATH, {"prompt": "Once"}, default="openai")
     assert (form, rule.name, rule.is_guess) == (OPENAI, "default", True)
 
 

@@ -14,10 +14,10 @@ from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.llamacpp import REPLIES
 from llama_srb.engine.events import Done, Event, Progress, Prompt, Start, Stop, Stream
-from llama_srb.http.observe.metrics import Metrics
-from llama_srb.http.observe.model_metrics import ModelNow
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
+from llama_srb.serving.observe.metrics import Metrics
+from llama_srb.serving.observe.model_metrics import ModelNow
 
 HELLO = [{"role": "user", "content": "Hello"}]
 ORIGIN = openai.Origin("m", 3, lambda: "b1")

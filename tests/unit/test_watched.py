@@ -11,8 +11,8 @@ from llama_srb.dialects import koboldai
 from llama_srb.dialects.koboldai import GenerationRecord
 from llama_srb.engine.events import Again, Done, Extend, Start, Stream, TokenList
 from llama_srb.engine.exchange import Exchange
-from llama_srb.http.watchlist import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
 from llama_srb.request.fields import CompletionRequest
+from llama_srb.serving.watchlist import MOST, MOST_BYTES, SHARE_BYTES, Watched, Watchlist
 
 TEXT = "a" * 1000
 

@@ -15,8 +15,8 @@ from llama_srb.cli import Refused, fetching
 from llama_srb.cli.options import load_settings
 from llama_srb.cli.serve import CANNOT_START, LoadingBar, run
 from llama_srb.config import Settings
-from llama_srb.http import server
-from llama_srb.http.auth import api_keys
+from llama_srb.server import lifetime as server
+from llama_srb.serving.keys import api_keys
 
 __all__ = ["run", "running", "settings_of"]
 

@@ -21,7 +21,7 @@ from llama_srb.cli import Failed, Refused, say
 from llama_srb.cli.complete import until_a_signal
 from llama_srb.cli.options import Command, load_settings, model_files, setting_options
 from llama_srb.config import Settings
-from llama_srb.http.auth.api_keys import new_key
+from llama_srb.serving.keys.api_keys import new_key
 
 from . import gateway
 from .programs import NotStarted, Program, kept, prints_address, stopped

@@ -21,12 +21,12 @@ from typing import Literal, TypeAlias
 from llama_srb import bundled
 from llama_srb.cli import fetching
 from llama_srb.config import Settings, folders
-from llama_srb.http import server
-from llama_srb.http.auth.access import Access, AccessError, tls
-from llama_srb.http.listening import grpc_host, socket_fault
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import Cache, HubError, name_from
 from llama_srb.models.gguf_header import ModelFileError
+from llama_srb.server import lifetime as server
+from llama_srb.server.listening import socket_fault
+from llama_srb.serving.keys.access import Access, AccessError, tls
 
 Verdict: TypeAlias = Literal["ok", "warn", "bad"]
 TIMEOUT = 30.0  # seconds for a program; a GPU's driver may hang
@@ -196,7 +196,7 @@ def _grpc(settings: Settings) -> Finding:
     for package in ("grpc", "grpc_health", "grpc_reflection"):
         if importlib.util.find_spec(package) is None:
             return Finding("bad", f"there is no package {package}", server.INSTALL_GRPC)
-    return _free(grpc_host(settings), settings.grpc, "--grpc")
+    return _free(settings.grpc_host, settings.grpc, "--grpc")
 
 
 def _access(settings: Settings) -> Finding:

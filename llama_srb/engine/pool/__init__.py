@@ -200,7 +200,8 @@ class Pool:
         Leaving the block early cancels the request. EngineUnavailable if the pool is stopped or draining.
         """
         id = new_id()
-        line = encode_generate(id, self.adapters.named(request), terms.client, terms.priority)
+        named = request if request.lora is None else self.adapters.named(request)
+        line = encode_generate(id, named, terms.client, terms.priority)
         exchange = self._exchange(id, line, request.candidates, terms)
         exchange.timeout = request.timeout
         return exchange

@@ -12,7 +12,6 @@ from aiohttp import web
 from typing_extensions import TypedDict
 
 from llama_srb.batch.records import Batch, StoredFile, new_id
-from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.batches.answers import (
     BatchEntry,
     BatchFault,
@@ -21,7 +20,13 @@ from llama_srb.http.batches.answers import (
     FileEntry,
     FileList,
 )
-from llama_srb.http.batches.bodies import (
+from llama_srb.http.middleware import json_response, send_pieces
+from llama_srb.http.request_keys import BODY, CALLER, ROUTES
+from llama_srb.http.route import JSONL
+from llama_srb.http.uploads.multipart import read_form
+from llama_srb.http.uploads.receiving import Uploads
+from llama_srb.request.values import RequestError, wrong
+from llama_srb.serving.batches.asked import (
     DEFAULT_BATCHES,
     DEFAULT_FILES,
     MOST_BATCHES,
@@ -29,13 +34,9 @@ from llama_srb.http.batches.bodies import (
     batch_of,
     file_expiry,
 )
-from llama_srb.http.batches.routes import JSONL
-from llama_srb.http.batches.service import BatchService
-from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.middleware import json_response, log_summary, send_pieces
-from llama_srb.http.uploads.multipart import read_form
-from llama_srb.http.uploads.receiving import Uploads
-from llama_srb.request.values import RequestError, wrong
+from llama_srb.serving.batches.service import BatchService
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.observe.logs import log_summary
 
 PIECE = 256 << 10  # bytes of a content that are read at once
 FORM = 64 << 10  # bytes of a form beside its file, which has the rest
@@ -44,7 +45,7 @@ FORM = 64 << 10  # bytes of a form beside its file, which has the rest
 class BatchRoutes:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry, batches: BatchService) -> None:
+    def __init__(self, registry: ModelRegistry, batches: BatchService) -> None:
         self._registry, self._batches = registry, batches
         self._seconds = registry.settings.body_timeout
         self._uploads = Uploads("file", self._seconds)
@@ -115,8 +116,9 @@ class BatchRoutes:
 
     async def create_batch(self, http: web.Request) -> web.Response:
         """Begins a batch."""
-        body = await self._registry.bodies.read(http)
+        body = await self._registry.bodies.read(http[BODY])
         asked = batch_of(body, strict=self._registry.settings.strict)
+        _require_scope(http, asked.endpoint)
         batch = await self._batches.create(asked, http[CALLER])
         log_summary.set(f" {batch.id}")
         return json_response(_batch(batch))
@@ -208,3 +210,12 @@ def _batch(batch: Batch) -> BatchEntry:
         "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
         "metadata": None if batch.metadata is None else dict(batch.metadata),
     }
+
+
+def _require_scope(http: web.Request, endpoint: str) -> None:
+    """RequestError if the caller may not send what the batch would send in its name."""
+    grant, rows = http[CALLER].grant, http.app[ROUTES]
+    scopes = next(row.scopes for row in rows if (row.method, row.path) == ("POST", endpoint))
+    if grant is not None and not grant.may(scopes):
+        message = f"{grant.name} has the scopes {' '.join(grant.scopes)}; items of {endpoint}"
+        raise RequestError(f"{message} need {' or '.join(scopes)}", status=403, code="scope_missing")

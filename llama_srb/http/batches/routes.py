@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
 from llama_srb.http.batches.answers import BatchEntry, BatchList, DeletedFile, FileEntry, FileList
-from llama_srb.http.foreign import BATCH
-from llama_srb.http.route import FAILED, Answer, Route, json_of
+from llama_srb.http.batches.handlers import BatchRoutes
+from llama_srb.http.route import FAILED, JSONL, Answer, Route, json_of
+from llama_srb.serving.keys.scopes import BATCH
 
-JSONL = "application/jsonl"
 NONE = {
     501: json_of("The server keeps no files: --files-dir.", Error),
     503: json_of("Its files cannot be read or written now, for the reason in the message.", Error),
@@ -20,7 +20,7 @@ BUSY = {503: json_of("The server has no room or no slot for it now, starts or st
 
 # fmt: off
 BATCHES: tuple[Route, ...] = (
-    Route("POST", "/v1/files", BATCH, "create_file",
+    Route("POST", "/v1/files", BATCH, BatchRoutes.create_file,
         "Stores a file for a batch: a form with the parts `file` and `purpose` (batch), and `expires_after`.",
         {
             200: json_of("It is stored.", FileEntry),
@@ -29,23 +29,24 @@ BATCHES: tuple[Route, ...] = (
             413: json_of("The file is larger than --max-file.", Error),
             **BUSY,
         }, files=("multipart/form-data",)),
-    Route("GET", "/v1/files", BATCH, "list_files",
+    Route("GET", "/v1/files", BATCH, BatchRoutes.list_files,
         "The files of the key: its own, and the outputs of its batches.",
-        {200: json_of("A page of the list.", FileList), **LISTING}, works=True),
-    Route("GET", "/v1/files/{file_id}", BATCH, "get_file",
+        {200: json_of("A page of the list.", FileList), **LISTING}, works=True,
+        queries=("limit", "after", "order", "purpose")),
+    Route("GET", "/v1/files/{file_id}", BATCH, BatchRoutes.get_file,
         "A file of the key, without its content.",
         {200: json_of("The file.", FileEntry), **NO_FILE}, works=True),
-    Route("GET", "/v1/files/{file_id}/content", BATCH, "file_content",
+    Route("GET", "/v1/files/{file_id}/content", BATCH, BatchRoutes.file_content,
         "The content of a file of the key.",
         {200: Answer("The content.", {JSONL: str}), **NO_FILE}, works=True),
-    Route("DELETE", "/v1/files/{file_id}", BATCH, "delete_file",
+    Route("DELETE", "/v1/files/{file_id}", BATCH, BatchRoutes.delete_file,
         "Deletes a file of the key.",
         {
             200: json_of("It is deleted.", DeletedFile),
             409: json_of("It is the input of a batch that is not over.", Error),
             **NO_FILE,
         }),
-    Route("POST", "/v1/batches", BATCH, "create_batch",
+    Route("POST", "/v1/batches", BATCH, BatchRoutes.create_batch,
         "Runs each line of a file as a request of the key, when interactive requests leave room.",
         {
             200: json_of("It is being validated.", BatchEntry),
@@ -54,13 +55,13 @@ BATCHES: tuple[Route, ...] = (
             429: json_of("The key has too many batches that are not over; see Retry-After.", Error),
             **BUSY,
         }, request="BatchInput"),
-    Route("GET", "/v1/batches", BATCH, "list_batches",
+    Route("GET", "/v1/batches", BATCH, BatchRoutes.list_batches,
         "The batches of the key, the newest first.",
-        {200: json_of("A page of the list.", BatchList), **LISTING}, works=True),
-    Route("GET", "/v1/batches/{batch_id}", BATCH, "get_batch",
+        {200: json_of("A page of the list.", BatchList), **LISTING}, works=True, queries=("limit", "after")),
+    Route("GET", "/v1/batches/{batch_id}", BATCH, BatchRoutes.get_batch,
         "A batch of the key, with the counts of this moment.",
         {200: json_of("The batch.", BatchEntry), **NO_BATCH}, works=True),
-    Route("POST", "/v1/batches/{batch_id}/cancel", BATCH, "cancel_batch",
+    Route("POST", "/v1/batches/{batch_id}/cancel", BATCH, BatchRoutes.cancel_batch,
         "Cancels a batch; the answers so far stay in its output.",
         {
             200: json_of("It is cancelling.", BatchEntry),

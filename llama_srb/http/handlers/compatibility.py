@@ -25,18 +25,21 @@ from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange
-from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.foreign import NDJSON
-from llama_srb.http.handlers.bodies import parsed, path_of
-from llama_srb.http.handlers.chosen import Chosen, Registry
+from llama_srb.http.context_of import context_of
 from llama_srb.http.handlers.loads import kept, stay_of, unloaded, unloads
-from llama_srb.http.handlers.work import prepared, work_of
 from llama_srb.http.middleware import json_response
-from llama_srb.http.streaming import Responder, Work, unranked
-from llama_srb.http.watchlist import Watchlist
+from llama_srb.http.request_keys import BODY, CALLER, ROUTE
+from llama_srb.http.route import NDJSON
+from llama_srb.http.streaming import Responder
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import refuse_locked
 from llama_srb.request.truncate import chat_length, truncate_text
+from llama_srb.serving.bodies import without_stalling
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.generation import generation_of, prepared
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.running import Work, unranked
+from llama_srb.serving.watchlist import Watchlist
 
 OTHERS = (llamacpp, koboldai, ollama, textgen, anthropic, openllm, sglang)  # the dialects of other servers
 REPLIES: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Reply]] = {
@@ -58,25 +61,24 @@ COUNTS: Mapping[str, tuple[Callable[..., CompletionRequest], Callable[[int], Any
 class Compatibility:
     """Handlers of foreign.py's rows."""
 
-    def __init__(self, registry: Registry, responder: Responder) -> None:
+    def __init__(self, registry: ModelRegistry, responder: Responder) -> None:
         self.registry, self.responder = registry, responder
         self._watchlist = Watchlist()
 
     async def reply(self, http: web.Request) -> web.StreamResponse:
         """n continuations in another server's form."""
-        stay, chosen = stay_of(http, self.registry, await self.registry.of(http))
-        if unloads(http, chosen, stay):
-            return await unloaded(http, self.registry, chosen)
-        with kept(self.registry, chosen, stay):
-            return await self._reply(http, chosen)
+        stay, context = stay_of(http, self.registry, await context_of(http, self.registry))
+        if unloads(http, context, stay):
+            return await unloaded(http, self.registry, context)
+        with kept(self.registry, context, stay):
+            return await self._reply(http, context)
 
-    async def _reply(self, http: web.Request, chosen: Chosen) -> web.StreamResponse:
-        reply = await parsed(http, REPLIES[path_of(http)], chosen.body, chosen.info)
-        with chosen.reserve() as reservation:
-            reply.request = await prepared(reply.request, chosen, reservation, reply.limit)
-            with self._watching(
-                reply, work_of(reply.request, chosen, reservation, self.responder.max_held)
-            ) as work:
+    async def _reply(self, http: web.Request, context: RequestContext) -> web.StreamResponse:
+        reply = await without_stalling(len(http[BODY]), REPLIES[http[ROUTE].path], context.body, context.info)
+        with context.reserve() as reservation:
+            most, limit = self.responder.max_held, reply.limit
+            work, reply.request = await generation_of(reply.request, context, reservation, most, limit)
+            with self._watching(reply, work) as work:
                 if reply.stream:
                     return await self.responder.stream(
                         http, work, reply.render, reply.content_type, reply.pause
@@ -104,34 +106,36 @@ class Compatibility:
 
     async def ask(self, http: web.Request) -> web.Response:
         """A path that generates nothing: it answers from the server's facts, or with one engine command."""
-        endpoint, chosen = INFO_ENDPOINTS[path_of(http)], await self.registry.of(http)
-        body = {**chosen.body}
+        endpoint, context = INFO_ENDPOINTS[http[ROUTE].path], await context_of(http, self.registry)
+        body = {**context.body}
         result: Mapping[str, Any] = {}
         if endpoint.op:
-            arguments = await parsed(http, endpoint.arguments, body)
-            refuse_locked(arguments, chosen.defaults.locked)
-            with chosen.reserve() as reservation:
-                arguments = await chosen.facts.tools.for_arguments(arguments, reservation.command)
+            arguments = await without_stalling(len(http[BODY]), endpoint.arguments, body)
+            refuse_locked(arguments, context.defaults.locked)
+            with context.reserve() as reservation:
+                arguments = await context.facts.tools.for_arguments(arguments, reservation.command)
                 result = await reservation.command(endpoint.op, **arguments)
-        about = self.registry.with_all(chosen) if endpoint.lists else chosen.info
+        about = self.registry.with_all(context) if endpoint.lists else context.info
         if self.registry.are_several and "model" not in http.query:
             most = self.registry.settings.models_max or 0
             about = dataclasses.replace(about, max_instances=most)
-        return await parsed(http, lambda: json_response(endpoint.answer(body, result, about)))
+        return await without_stalling(
+            len(http[BODY]), lambda: json_response(endpoint.answer(body, result, about))
+        )
 
     async def count_tokens(self, http: web.Request) -> web.Response:
         """The tokens of a chat's prompt; nothing is generated."""
-        chosen = await self.registry.of(http)
-        prompt_of, counted = COUNTS[path_of(http)]
-        request = await parsed(http, prompt_of, chosen.body, chosen.info)
-        with chosen.reserve() as reservation:
-            request = await prepared(request, chosen, reservation)
+        context = await context_of(http, self.registry)
+        prompt_of, counted = COUNTS[http[ROUTE].path]
+        request = await without_stalling(len(http[BODY]), prompt_of, context.body, context.info)
+        with context.reserve() as reservation:
+            request = await prepared(request, context, reservation)
             tokens = await chat_length(request, reservation.command)
         return json_response(counted(tokens))
 
     async def pull(self, http: web.Request) -> web.Response:
         """Ollama's clients pull a model before they use it; here it is in use already, or unknown."""
-        answer, stream = ollama.pulled((await self.registry.of(http)).body)
+        answer, stream = ollama.pulled((await context_of(http, self.registry)).body)
         response = json_response(answer)
         if stream:
             response.content_type = NDJSON
@@ -139,25 +143,29 @@ class Compatibility:
 
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""
-        stay, chosen = stay_of(http, self.registry, (await self.registry.of(http)).without_adapter())
-        with kept(self.registry, chosen, stay):
-            return await self._vectors(http, chosen)
+        stay, context = stay_of(
+            http, self.registry, (await context_of(http, self.registry)).without_adapter()
+        )
+        with kept(self.registry, context, stay):
+            return await self._vectors(http, context)
 
-    async def _vectors(self, http: web.Request, chosen: Chosen) -> web.Response:
-        answer = await parsed(http, VECTORS[path_of(http)], chosen.body, chosen.info)
-        with chosen.reserve() as reservation:
+    async def _vectors(self, http: web.Request, context: RequestContext) -> web.Response:
+        answer = await without_stalling(
+            len(http[BODY]), VECTORS[http[ROUTE].path], context.body, context.info
+        )
+        with context.reserve() as reservation:
             if answer.truncate:
-                limit = await chosen.facts.longest_embedded(reservation.command)
+                limit = await context.facts.longest_embedded(reservation.command)
                 answer.shorten(
                     [await truncate_text(text, limit, reservation.command) for text in answer.request.input]
                 )
-            answer.warnings = (*chosen.warnings, *answer.warnings)
+            answer.warnings = (*context.warnings, *answer.warnings)
             generation = reservation.run("embed", **answer.request.engine_fields())
             work = Work(generation, unranked, f"texts={len(answer.request.input)}{reservation.about}")
             return await self.responder.whole(http, work, answer)
 
     async def _genkey(self, http: web.Request) -> str:
-        return koboldai.genkey_of(await self.registry.bodies.read(http, may_be_empty=True))
+        return koboldai.genkey_of(await self.registry.bodies.read(http[BODY], may_be_empty=True))
 
     async def _watched_by(self, http: web.Request) -> koboldai.GenerationRecord | None:
         """The progress of the caller's generation with this genkey."""
@@ -191,5 +199,5 @@ class Compatibility:
         """How long the caller's last generation took."""
         own = self._watchlist.of(http[CALLER].client)
         last, running = own[-1].record if own else None, sum(watched.is_running for watched in own)
-        about = (await self.registry.of(http)).info
+        about = (await context_of(http, self.registry)).info
         return json_response(koboldai.performance(last, running, about))

@@ -11,19 +11,19 @@ from functools import partial
 from aiohttp import WSCloseCode, web
 
 from llama_srb.dialects.common.answers import warned
-from llama_srb.http.answers import AbortedRequests, Cancelled, DrainState, Extended
-from llama_srb.http.auth.caller import CALLER
 from llama_srb.http.connections import Connections
-from llama_srb.http.handlers.chosen import HELD, Registry
-from llama_srb.http.middleware import error_response, json_response, log_summary
-from llama_srb.http.route import pattern_of
-from llama_srb.http.streaming import Responder
+from llama_srb.http.middleware import error_response, json_response
+from llama_srb.http.request_keys import BODY, CALLER, HELD, ROUTE
+from llama_srb.http.response_types import AbortedRequests, Cancelled, DrainState, Extended
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.http.websockets.conversation import Conversation
 from llama_srb.http.websockets.requests import Connection
 from llama_srb.request.parse import extension_from
 from llama_srb.request.sequence_name import plain_id
 from llama_srb.request.values import wrong
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.observe.logs import log_summary
+from llama_srb.serving.running import Running
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
 
@@ -33,15 +33,15 @@ LONGEST_WAIT = 3600.0  # seconds
 class Control:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry, responder: Responder, connections: Connections) -> None:
-        self.registry, self.responder = registry, responder
+    def __init__(self, registry: ModelRegistry, running: Running, connections: Connections) -> None:
+        self.registry, self._running = registry, running
         self._connections = connections
         self._sockets: set[web.WebSocketResponse] = set()
 
     async def extend(self, http: web.Request) -> web.Response:
         """Adds sequences to a running request; they stream where it streams."""
         id = plain_id("id", http.match_info["id"])
-        body = await self.registry.bodies.read(http)
+        body = await self.registry.bodies.read(http[BODY])
         extension = extension_from(body, strict=self.registry.settings.strict)
         if (found := self.registry.generation(id, http[CALLER])) is not None:
             facts, generation = found
@@ -71,7 +71,7 @@ class Control:
 
     async def stop_generation(self, http: web.Request) -> web.Response:
         """Ends the caller's generations on OpenAI's paths."""
-        self.responder.stop_of(http[CALLER].client)
+        self._running.stop_of(http[CALLER].client)
         return json_response("OK")
 
     # Drain
@@ -119,7 +119,7 @@ class Control:
 
         def connection(socket: web.WebSocketResponse, delivered: Delivered) -> Connection:
             registry, strict = self.registry, self.registry.settings.strict
-            choose, most = registry.chosen, self.responder.max_held
+            choose, most = registry.choose, self._running.max_held
             return Connection(socket, http[CALLER], registry.admission, choose, strict, delivered, most)
 
         return await self._serve(http, connection)
@@ -130,11 +130,12 @@ class Control:
         begun = self.registry.of_task(
             name, {}, http[CALLER]
         )  # an unknown name is an error before the handshake
-        begun.hold_memories(http[HELD])
+        if begun.memories is not None:
+            http[HELD].enter_context(begun.memories.use())
         choose = partial(self.registry.of_task, name, before=begun)
 
         def conversation(socket: web.WebSocketResponse, delivered: Delivered) -> Conversation:
-            return Conversation(socket, http[CALLER], choose, delivered, self.responder.max_held)
+            return Conversation(socket, http[CALLER], choose, delivered, self._running.max_held)
 
         return await self._serve(http, conversation)
 
@@ -148,7 +149,7 @@ class Control:
             max_msg_size=settings.max_body,
             compress=False,  # a few compressed bytes could expand to a large message
         )
-        route = f"{http.method} {pattern_of(http)}"
+        route = f"{http.method} {http[ROUTE].path}"
 
         def delivered() -> contextlib.ExitStack:
             held = incoming.delivered()

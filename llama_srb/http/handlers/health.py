@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
@@ -15,26 +15,23 @@ from llama_srb.background import begin
 from llama_srb.dialects import sglang
 from llama_srb.engine.exchange import EngineError
 from llama_srb.engine.pool.terms import OWN
-from llama_srb.http.answers import Healthy, ModelStats, Stats, StatsByModel, Unhealthy
-from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.middleware import json_response
-from llama_srb.http.observe.metrics import CONTENT_TYPE
-from llama_srb.http.observe.model_metrics import ModelNow
+from llama_srb.http.request_keys import CALLER
+from llama_srb.http.response_types import ModelStats, Stats, StatsByModel
 from llama_srb.models.memory import memory_of
+from llama_srb.serving.health import HEALTHY, health_of
+from llama_srb.serving.model_facts import ModelFacts
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.observe.metrics import CONTENT_TYPE
+from llama_srb.serving.observe.model_metrics import ModelNow
 
 STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
-HEALTHY: Healthy = {"status": "ok"}
-Ended: TypeAlias = Literal["draining", "stopped", "failed"]
-ENDED: tuple[Ended, ...] = ("draining", "stopped")
-SERVING = ("ready", "unloaded", "loading")  # states of a model of several that takes requests
 
 
 class Health:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ModelRegistry) -> None:
         self.registry, self.metrics_of_all = registry, registry.admission.metrics
         # tasks that ask engines for their status; models may be removed
         self._asking = WeakKeyDictionary[ModelFacts, asyncio.Task[Mapping[str, Any]]]()
@@ -145,48 +142,3 @@ class Health:
         with contextlib.suppress(EngineError):
             return await model.pool.command("status", OWN)
         return {}
-
-
-def health_of(registry: Registry) -> Healthy | Unhealthy:
-    """Whether requests are served at once or after a load; else the state and the reason."""
-    answer = _health_of_models(registry)
-    if registry.admission.is_draining and answer["status"] == "ok":
-        return {"status": "draining", "progress": 1.0}
-    return answer
-
-
-def _health_of_models(registry: Registry) -> Healthy | Unhealthy:
-    return _health_of_several(registry) if registry.are_several else _health_of_one(registry)
-
-
-def _health_of_one(registry: Registry) -> Healthy | Unhealthy:
-    (model,) = registry
-    state, has_failed = model.pool.state, registry.state_of(model) == "failed"
-    if state == "ready" or (state == "unloaded" and not has_failed):
-        return HEALTHY
-    answer: Unhealthy = {
-        "status": "failed" if has_failed else state,
-        "progress": round(model.pool.progress, 3),
-    }
-    if has_failed and model.failure:
-        answer["error"] = model.failure
-    return answer
-
-
-def _health_of_several(registry: Registry) -> Healthy | Unhealthy:
-    """While models are loaded at the start, `progress` is that of the one that loads."""
-    failed = {one.name: one.failure for one in registry if registry.state_of(one) == "failed"}
-    able = [one for one in registry if one.name not in failed and one.pool.state in SERVING]
-    if able and not registry.is_starting:
-        return {**HEALTHY, "failed": failed} if failed else HEALTHY
-    states = {one.pool.state for one in registry}
-    ended: Ended = next((state for state in ENDED if state in states), "failed")
-    progress = [one.pool.progress for one in able if one.pool.state == "loading"]
-    answer: Unhealthy = {
-        "status": "loading" if able else ended,
-        "progress": round(min(progress, default=0.0), 3),
-    }
-    if failed:
-        answer["failed"] = failed
-        answer["error"] = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-    return answer

@@ -11,38 +11,39 @@ from aiohttp import web
 
 from llama_srb import __version__, studio
 from llama_srb.dialects.common.infill import can_infill
-from llama_srb.http.answers import (
+from llama_srb.http.context_of import context_of
+from llama_srb.http.middleware import json_response
+from llama_srb.http.request_keys import API_PREFIX, CALLER, ROUTES
+from llama_srb.http.response_types import (
     Adapter,
     Adapters,
     EmbeddingFacts,
     FieldRow,
     Fields,
-    Healthy,
     Model,
     ModelMeta,
     Models,
     ModelStatus,
     Presets,
 )
-from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.handlers.facts import ModelFacts, chat_template_of
-from llama_srb.http.middleware import json_response
-from llama_srb.http.route import API_PREFIX
+from llama_srb.http.route import Route
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults
+from llama_srb.serving.health import Healthy
+from llama_srb.serving.model_facts import ModelFacts, chat_template_of
+from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.tasks import Task
 
 STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
 HEALTHY: Healthy = {"status": "ok"}
 
 
-def described(defaults: Defaults, prefix: str = "") -> dict[str, Any]:
+def described(routes: tuple[Route, ...], defaults: Defaults, prefix: str = "") -> dict[str, Any]:
     """Makes the OpenAPI document; its modules are imported here, so that start-up is short."""
     from llama_srb.http.openapi import document
 
-    return document(defaults, __version__, prefix)
+    return document(routes, defaults, __version__, prefix)
 
 
 def with_defaults(rows: list[dict[str, Any]], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -53,7 +54,7 @@ def with_defaults(rows: list[dict[str, Any]], defaults: Mapping[str, Any]) -> li
 class Info:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
         self._pages = studio.files()
 
@@ -67,11 +68,11 @@ class Info:
 
     async def model_named(self, http: web.Request) -> web.Response:
         """One entry of that list."""
-        chosen = self._registry.named(http.match_info["name"], http[CALLER])
-        if chosen.task is not None:
-            return json_response(self._of_task(chosen.task, chosen.facts))
-        name = chosen.facts.name if chosen.adapter is None else chosen.name
-        return json_response(next(one for one in self._entries(chosen.facts) if one["id"] == name))
+        context = self._registry.named(http.match_info["name"], http[CALLER])
+        if context.task is not None:
+            return json_response(self._of_task(context.task, context.facts))
+        name = context.facts.name if context.adapter is None else context.name
+        return json_response(next(one for one in self._entries(context.facts) if one["id"] == name))
 
     def entry(self, facts: ModelFacts) -> Model:
         """A model's entry of that list."""
@@ -137,7 +138,7 @@ class Info:
         return json_response(await self._adapters(http))
 
     async def _adapters(self, http: web.Request) -> list[Adapter]:
-        facts = (await self._registry.of(http)).facts
+        facts = (await context_of(http, self._registry)).facts
         return [
             {"id": one.id, "name": one.name, "path": one.path, "scale": one.scale}
             for one in facts.pool.adapters.loaded
@@ -157,7 +158,7 @@ class Info:
 
     async def samplers(self, http: web.Request) -> web.Response:
         """All request fields, and the fields of other servers with what each is converted to."""
-        defaults = (await self._registry.of(http)).defaults.operator
+        defaults = (await context_of(http, self._registry)).defaults.operator
         answer: Fields = {
             "samplers": cast(list[FieldRow], with_defaults(samplers_table(), defaults)),
             "request": cast(list[FieldRow], with_defaults(request_table(), defaults)),
@@ -167,8 +168,9 @@ class Info:
 
     async def openapi(self, http: web.Request) -> web.Response:
         """The API as an OpenAPI document."""
-        defaults, prefix = (await self._registry.of(http)).defaults, http.app[API_PREFIX]
-        return json_response(await asyncio.to_thread(described, defaults, prefix))
+        defaults, app = (await context_of(http, self._registry)).defaults, http.app
+        made = await asyncio.to_thread(described, app[ROUTES], defaults, app[API_PREFIX])
+        return json_response(made)
 
     async def studio(self, http: web.Request) -> web.Response:
         """A file of the studio; `/` is its page."""

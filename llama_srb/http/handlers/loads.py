@@ -14,15 +14,16 @@ from llama_srb.background import begin
 from llama_srb.dialects import llamacpp, ollama, textgen
 from llama_srb.dialects.common.fields import text_of
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
-from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.bodies import path_of
-from llama_srb.http.handlers.chosen import Chosen, Registry
-from llama_srb.http.handlers.facts import ModelFacts
 from llama_srb.http.handlers.info import Info
-from llama_srb.http.middleware import DIALECT_OF, json_response, send_pieces
+from llama_srb.http.middleware import json_response, send_pieces
+from llama_srb.http.request_keys import BODY, CALLER, ROUTE
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS
 from llama_srb.models.residency import ModelBusy, ModelRemoved
 from llama_srb.request.values import RequestError
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.model_facts import ModelFacts
+from llama_srb.serving.model_registry import ModelRegistry
 
 MAX_EVENTS = 1000  # that wait for a slow reader, who then gets no more
 SUCCESS: llamacpp.Success = {"success": True}
@@ -31,7 +32,7 @@ SUCCESS: llamacpp.Success = {"success": True}
 class Loads:
     """Handlers of routes.py and foreign.py about loads."""
 
-    def __init__(self, registry: Registry, info: Info) -> None:
+    def __init__(self, registry: ModelRegistry, info: Info) -> None:
         self.registry, self.residency, self._info = registry, registry.residency, info
         self._keep_alive = registry.settings.keep_alive
         self._streams: set[_ModelEvents] = set()
@@ -54,7 +55,7 @@ class Loads:
 
     async def router_load(self, http: web.Request) -> web.Response:
         """Begins to load a model, and answers at once."""
-        body = await self.registry.bodies.read(http)
+        body = await self.registry.bodies.read(http[BODY])
         facts = self._to_load(text_of(body, "model"), http[CALLER])
         if self._is_loaded(facts):
             raise RequestError("model is already running", param="model")
@@ -63,7 +64,7 @@ class Loads:
 
     async def router_unload(self, http: web.Request) -> web.Response:
         """Begins to unload a model, and answers at once."""
-        body = await self.registry.bodies.read(http)
+        body = await self.registry.bodies.read(http[BODY])
         facts = self._to_unload(text_of(body, "model"), http[CALLER])
         if not self._is_loaded(facts):
             raise RequestError("model is not running", param="model")
@@ -102,7 +103,7 @@ class Loads:
 
     async def tabby_load(self, http: web.Request) -> web.StreamResponse:
         """Loads a model; the progress is a stream, whose last frame is the end."""
-        body = await self.registry.bodies.read(http)
+        body = await self.registry.bodies.read(http[BODY])
         facts = self._to_load(textgen.loaded_name(body), http[CALLER])
         response = web.StreamResponse(headers={"Content-Type": EVENT_STREAM, **STREAM_HEADERS})
         await response.prepare(http)
@@ -142,13 +143,13 @@ class Loads:
 
     async def webui_load(self, http: web.Request) -> web.Response:
         """Waits until a model is loaded."""
-        body = await self.registry.bodies.read(http)
+        body = await self.registry.bodies.read(http[BODY])
         await self._load(self._to_load(textgen.loaded_name(body), http[CALLER]))
         return json_response("OK")
 
     async def unload_loaded(self, http: web.Request) -> web.Response:
         """Unloads a model; without a name all that are loaded and that the caller may use."""
-        body = await self.registry.bodies.read(http, may_be_empty=True)
+        body = await self.registry.bodies.read(http[BODY], may_be_empty=True)
         name, caller = textgen.loaded_name(body, ""), http[CALLER]
         found = [self._to_unload(name, caller)] if name else self.registry.allowed(caller)
         loaded = [facts for facts in found if self._is_loaded(facts)]
@@ -166,12 +167,12 @@ class Loads:
 
     def _to_unload(self, name: str, caller: Caller) -> ModelFacts:
         """The model of this name; RequestError if there is none, or if it is an adapter or a task."""
-        chosen = self.registry.named(name, caller)
-        if chosen.adapter is not None or chosen.task is not None:
-            what = "an adapter" if chosen.task is None else "a task"
-            message = f"{name} is {what} of {chosen.facts.name}, and leaves with it: name the model"
+        context = self.registry.named(name, caller)
+        if context.adapter is not None or context.task is not None:
+            what = "an adapter" if context.task is None else "a task"
+            message = f"{name} is {what} of {context.facts.name}, and leaves with it: name the model"
             raise RequestError(message, param="model")
-        return chosen.facts
+        return context.facts
 
     def _is_loaded(self, facts: ModelFacts) -> bool:
         return self.registry.state_of(facts) in ("loaded", "loading")
@@ -211,7 +212,7 @@ def _frame(data: object) -> bytes:
 class _ModelEvents:
     """The events of one reader, about the models that it may use."""
 
-    def __init__(self, registry: Registry, caller: Caller) -> None:
+    def __init__(self, registry: ModelRegistry, caller: Caller) -> None:
         self._registry, self._caller = registry, caller
         self._seen = self._look()
         self._events: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -252,44 +253,46 @@ class _ModelEvents:
 # Ollama's keep_alive
 
 
-def stay_of(http: web.Request, registry: Registry, chosen: Chosen) -> tuple[float | None, Chosen]:
+def stay_of(
+    http: web.Request, registry: ModelRegistry, context: RequestContext
+) -> tuple[float | None, RequestContext]:
     """How long the model stays after this request, None for no change; and the request with its warning.
 
     Where no key is needed, only requests that generate nothing keep a model for ever or unload it: clients
     such as SillyTavern send keep_alive with each request. A server of one model keeps it, unless it has
     unload_after.
     """
-    path, unload_after = path_of(http), chosen.facts.settings.unload_after
-    if DIALECT_OF.get(path) != "ollama" or not (registry.are_several or unload_after is not None):
-        return None, chosen
-    grant = chosen.caller.grant
-    is_admin = ollama.only_loads(path, chosen.body) if grant is None else grant.is_admin
-    stay, warning = ollama.stay_of(ollama.stay_asked(chosen.body), unload_after, is_admin=is_admin)
+    path, unload_after = http[ROUTE].path, context.facts.settings.unload_after
+    if http[ROUTE].dialect != "ollama" or not (registry.are_several or unload_after is not None):
+        return None, context
+    grant = context.caller.grant
+    is_admin = ollama.only_loads(path, context.body) if grant is None else grant.is_admin
+    stay, warning = ollama.stay_of(ollama.stay_asked(context.body), unload_after, is_admin=is_admin)
     if warning is None:
-        return stay, chosen
-    body = {name: value for name, value in chosen.body.items() if name != "keep_alive"}
-    return stay, dataclasses.replace(chosen, body=body, warnings=(*chosen.warnings, warning))
+        return stay, context
+    body = {name: value for name, value in context.body.items() if name != "keep_alive"}
+    return stay, dataclasses.replace(context.warned(warning), body=body)
 
 
-def unloads(http: web.Request, chosen: Chosen, stay: float | None) -> bool:
+def unloads(http: web.Request, context: RequestContext, stay: float | None) -> bool:
     """Whether the request only unloads its model."""
-    return stay == 0 and ollama.only_loads(path_of(http), chosen.body)
+    return stay == 0 and ollama.only_loads(http[ROUTE].path, context.body)
 
 
-async def unloaded(http: web.Request, registry: Registry, chosen: Chosen) -> web.Response:
+async def unloaded(http: web.Request, registry: ModelRegistry, context: RequestContext) -> web.Response:
     """Unloads a model, as soon as it has no requests."""
     try:
-        await registry.residency.unload(chosen.facts.served)
+        await registry.residency.unload(context.facts.served)
     except ModelBusy:
-        registry.residency.keep(chosen.facts.served, 0.0)
-    return json_response(ollama.unloaded(path_of(http), chosen.info))
+        registry.residency.keep(context.facts.served, 0.0)
+    return json_response(ollama.unloaded(http[ROUTE].path, context.info))
 
 
 @contextlib.contextmanager
-def kept(registry: Registry, chosen: Chosen, stay: float | None) -> Iterator[None]:
+def kept(registry: ModelRegistry, context: RequestContext, stay: float | None) -> Iterator[None]:
     """After the block the model stays so long."""
     try:
         yield
     finally:
         if stay is not None:
-            registry.residency.keep(chosen.facts.served, stay)
+            registry.residency.keep(context.facts.served, stay)

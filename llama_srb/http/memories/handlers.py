@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator
 import orjson
 from aiohttp import web
 
-from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.chosen import HELD, Registry
-from llama_srb.http.memories.access import MemoryAccess, owner_of, reader_of
 from llama_srb.http.memories.answers import (
     DeletedDocument,
     DocumentEntry,
@@ -24,7 +21,8 @@ from llama_srb.http.memories.answers import (
 from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
 from llama_srb.http.memories.progress import streamed, wants_events
 from llama_srb.http.memories.uploads import DocumentUploads
-from llama_srb.http.middleware import json_response, log_summary, send_pieces
+from llama_srb.http.middleware import json_response, send_pieces
+from llama_srb.http.request_keys import BODY, CALLER, HELD
 from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
 from llama_srb.memory.memory import Memory, OnProgress
 from llama_srb.memory.records import (
@@ -38,6 +36,10 @@ from llama_srb.memory.records import (
 )
 from llama_srb.memory.slots import Slots
 from llama_srb.request.values import RequestError
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.memories import MemoryAccess, owner_of, reader_of
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.observe.logs import log_summary
 
 UNKNOWN = "application/octet-stream"  # what many clients say if nobody has told them
 ANSWERS, ANSWERS_OF_A_CLIENT = 16, 4  # documents that are sent at the same time; each may take 64 MB
@@ -47,7 +49,7 @@ PIECE = 256 << 10  # characters that become JSON at once
 class MemoryRoutes:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ModelRegistry) -> None:
         settings = registry.settings
         self._registry, self._pause = registry, settings.keep_alive
         limits = DocumentLimits(body=settings.max_document)
@@ -151,7 +153,9 @@ class MemoryRoutes:
     async def search_memory(self, http: web.Request) -> web.Response:
         """The chunks whose vectors are nearest to that of a query."""
         caller, name = http[CALLER], http.match_info["memory"]
-        search = search_of(await self._registry.bodies.read(http), strict=self._registry.settings.strict)
+        search = search_of(
+            await self._registry.bodies.read(http[BODY]), strict=self._registry.settings.strict
+        )
         async with self._access(http).computing(name, caller) as (memory, _):
             found = await memory.search(search.query, search.k, search.filter, reader_of(caller))
         log_summary.set(f" {name} found={len(found)}")

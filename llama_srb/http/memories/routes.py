@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
-from llama_srb.http.foreign import MEMORY
 from llama_srb.http.memories.answers import (
     STORE_EVENTS,
     DeletedDocument,
@@ -13,8 +12,10 @@ from llama_srb.http.memories.answers import (
     MemoryList,
     StoredDocument,
 )
+from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.route import FAILED, GENERATION_ERRORS, JSON, SSE, Answer, Route, json_of
 from llama_srb.memory.documents import KINDS
+from llama_srb.serving.keys.scopes import MEMORY
 
 UNUSABLE = {
     **FAILED,
@@ -36,10 +37,10 @@ DOCUMENTS = "/v1/memories/{memory}/documents"
 
 # fmt: off
 MEMORIES: tuple[Route, ...] = (
-    Route("GET", "/v1/memories", MEMORY, "list_memories",
+    Route("GET", "/v1/memories", MEMORY, MemoryRoutes.list_memories,
         "The memories that the configuration has and the key may use.",
         {200: json_of("A list.", MemoryList), **FAILED}),
-    Route("PUT", DOCUMENTS + "/{document}", MEMORY, "put_document",
+    Route("PUT", DOCUMENTS + "/{document}", MEMORY, MemoryRoutes.put_document,
         "Stores a document, in place of the key's one of this id. The body is the file. Its metadata are the "
         "query, as ?year=1900&tag=a&tag=b, or JSON in the header X-Metadata. Without a Content-Type the "
         "end of the id says what it is. With Accept: text/event-stream the answer shows the progress.",
@@ -51,18 +52,19 @@ MEMORIES: tuple[Route, ...] = (
             413: json_of("The document is larger than --max-document.", Error),
             415: json_of("The Content-Type is none of those that are read.", Error),
         }, files=tuple(KINDS)),
-    Route("GET", DOCUMENTS, MEMORY, "list_documents",
+    Route("GET", DOCUMENTS, MEMORY, MemoryRoutes.list_documents,
         "The documents that the key finds, by id, without texts. An admin sees those of all keys.",
-        {200: json_of("A page of the list.", DocumentList), **READING}, works=True),
-    Route("GET", DOCUMENTS + "/{document}", MEMORY, "get_document",
+        {200: json_of("A page of the list.", DocumentList), **READING}, works=True,
+        queries=("limit", "after")),
+    Route("GET", DOCUMENTS + "/{document}", MEMORY, MemoryRoutes.get_document,
         "A document with its text: the key's own, the operator's, or another one of a shared memory. "
         "An admin reads anybody's; ?owner= says whose, if several keys have one of this id.",
         {200: json_of("The document.", DocumentWithText), **READING}, works=True),
-    Route("DELETE", DOCUMENTS + "/{document}", MEMORY, "delete_document",
+    Route("DELETE", DOCUMENTS + "/{document}", MEMORY, MemoryRoutes.delete_document,
         "Deletes a document of the key. An admin deletes anybody's; ?owner= says whose, if several keys have "
         "one of this id.",
         {200: json_of("It is deleted.", DeletedDocument), **READING}),
-    Route("POST", "/v1/memories/{memory}/search", MEMORY, "search_memory",
+    Route("POST", "/v1/memories/{memory}/search", MEMORY, MemoryRoutes.search_memory,
         "The chunks whose vectors are nearest to the query's, best first.",
         {200: json_of("The chunks.", FoundChunks), **COMPUTING}, request="MemorySearch"),
 )

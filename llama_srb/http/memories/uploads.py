@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 from aiohttp import web
 
-from llama_srb.http.auth.caller import CALLER
+from llama_srb.http.request_keys import CALLER
 from llama_srb.http.uploads.receiving import Uploads
 from llama_srb.memory.documents import DocumentLimits, require_size
 from llama_srb.request.values import RequestError

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.answers import AnswerSchemas, answer_schemas
 from llama_srb.http.openapi.requests import schemas
-from llama_srb.http.route import JSON, PARAMETERS, QUERY, Route
-from llama_srb.http.routes import ROUTES
+from llama_srb.http.route import JSON, PARAMETERS, QUERY, Route, Schema
 from llama_srb.request.parse import Defaults
 
 KEYS: dict[str, Schema] = {
@@ -23,11 +21,11 @@ Errors have the form of their path's dialect. A wrong method of a path is 405 wi
 OPTIONS answers 204, at llama-server's paths 200, for pages of the origins that --cors allows."""
 
 
-def document(defaults: Defaults, version: str, prefix: str = "") -> Schema:
+def document(routes: tuple[Route, ...], defaults: Defaults, version: str, prefix: str = "") -> Schema:
     """The whole API as an OpenAPI 3.1 document; defaults: the server's; prefix: of its paths."""
-    answers = answer_schemas()
+    answers = answer_schemas(routes)
     paths: dict[str, Schema] = {}
-    for route in ROUTES:
+    for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, answers)
     return {
         "openapi": "3.1.0",
@@ -39,7 +37,10 @@ def document(defaults: Defaults, version: str, prefix: str = "") -> Schema:
         },
         "servers": [{"url": prefix or "/"}],
         "paths": paths,
-        "components": {"schemas": {**schemas(defaults), **answers.components}, "securitySchemes": KEYS},
+        "components": {
+            "schemas": {**schemas(routes, defaults), **answers.components},
+            "securitySchemes": KEYS,
+        },
     }
 
 

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from llama_srb.dialects.common.answers import Frames
-from llama_srb.http.foreign import Schema
-from llama_srb.http.routes import ROUTES
+from llama_srb.http.route import Route, Schema
 
 
 class _Untitled(GenerateJsonSchema):
@@ -46,9 +45,9 @@ class AnswerSchemas:
 
 
 @functools.cache
-def answer_schemas() -> AnswerSchemas:
+def answer_schemas(routes: tuple[Route, ...]) -> AnswerSchemas:
     """The schemas of all routes, made together, so that they share their components."""
-    types = tuple(dict.fromkeys(_types()))
+    types = tuple(dict.fromkeys(_types(routes)))
     all_types: Any = GenericAlias(tuple, types)
     schema = TypeAdapter(all_types).json_schema(
         ref_template="#/components/schemas/{model}", schema_generator=_Untitled
@@ -56,8 +55,8 @@ def answer_schemas() -> AnswerSchemas:
     return AnswerSchemas(schema["$defs"], dict(zip(types, schema["prefixItems"], strict=True)))
 
 
-def _types() -> Iterator[Any]:
-    for route in ROUTES:
+def _types(routes: tuple[Route, ...]) -> Iterator[Any]:
+    for route in routes:
         for answer in route.answers.values():
             for content in answer.content.values():
                 streams = content if isinstance(content, tuple) else (content,)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llama_srb.batch.lines import ENDPOINTS
-from llama_srb.http.batches.bodies import HOUR, KEPT, MAX_KEY, MAX_PAIRS, MAX_VALUE, WINDOW
-from llama_srb.http.foreign import Schema
+from llama_srb.http.route import Schema
+from llama_srb.serving.batches.asked import HOUR, KEPT, MAX_KEY, MAX_PAIRS, MAX_VALUE, WINDOW
 
 BATCH: Schema = {
     "type": "object",

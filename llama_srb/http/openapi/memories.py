@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llama_srb.http.foreign import Schema
 from llama_srb.http.memories.bodies import DEFAULT_FOUND
+from llama_srb.http.route import Schema
 from llama_srb.memory.records import MAX_FOUND
 
 MEMORY_SEARCH: Schema = {

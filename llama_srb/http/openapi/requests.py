@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
-from llama_srb.http import foreign
-from llama_srb.http.foreign import Schema
 from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
@@ -16,6 +14,7 @@ from llama_srb.http.openapi.rankers import RANKING
 from llama_srb.http.openapi.sequences import named_sequence
 from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
+from llama_srb.http.route import Route, Schema
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
@@ -350,19 +349,15 @@ EMBEDDING_INPUT = _object(
     "input",
 )
 
+MAYBE_TEXT: Schema = {"type": ["string", "null"]}
+
 
 def neutral_text(values: tuple[object, ...]) -> str:
     """The values with which a field has no effect, in words."""
     return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
 
 
-def _with_model(path: foreign.Path) -> Schema:
-    """The properties of a body, of which one names the model."""
-    model = {"model": foreign.MAYBE_TEXT} if path.handler in foreign.NAMING else {}
-    return {**model, **(path.request or {})}
-
-
-def schemas(defaults: Defaults) -> dict[str, Schema]:
+def schemas(routes: Iterable[Route], defaults: Defaults) -> dict[str, Schema]:
     """All schemas of request bodies by name; defaults: the server's."""
     return {
         "Request": _request(defaults),
@@ -384,8 +379,8 @@ def schemas(defaults: Defaults) -> dict[str, Schema]:
             description="Fields of one sequence that differ from its request.",
         ),
         **{
-            path.name + "Body": _object(_with_model(path))
-            for path in foreign.PATHS
-            if path.request is not None
+            route.request: _object({**({"model": MAYBE_TEXT} if route.names_model else {}), **route.body})
+            for route in routes
+            if route.body is not None
         },
     }

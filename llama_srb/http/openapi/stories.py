@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llama_srb.http.foreign import Schema
+from llama_srb.http.route import Schema
 from llama_srb.request.story.shape import MAX_ENTRIES, MAX_KEYS, MAX_SEARCH, MAX_TEXT
 from llama_srb.request.values import INT32_MAX
 

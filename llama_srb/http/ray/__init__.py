@@ -1,24 +1,5 @@
-"""Ray Serve: each replica is a whole server, and an ingress is in front of them. Needs the extra `ray`.
+"""The former name of llama_srb.ray, which configurations of Ray Serve have."""
 
-packaging/ray.yaml names `app`; docs/ray.md says how it is run.
-"""
+from llama_srb.ray import app
 
-from __future__ import annotations
-
-from typing import Any
-
-from ray import serve
-from ray.serve import Application
-
-from llama_srb.http.ray.ingress import Ingress
-from llama_srb.http.ray.loopback import bind_here
-from llama_srb.http.ray.replica import Replica
-
-bind_here()  # every process of the application imports this module before it listens
-
-
-def app(args: dict[str, Any]) -> Application:
-    """The application. args: the server's settings (docs/operations.md), as model and parallel."""
-    server = serve.deployment(Replica, name="Server")
-    ingress = serve.deployment(serve.ingress()(Ingress), name="Ingress")
-    return ingress.bind(server.bind(args), args)
+__all__ = ["app"]

@@ -1,13 +1,13 @@
 """The types of answers about stories that the server keeps. Pure."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.answers import Count
+from llama_srb.serving.story_store import State
 
-State: TypeAlias = Literal["kept", "trash", "removed"]
 Story = Annotated[dict[str, Any], Field(description="The story as it was sent.")]
 
 

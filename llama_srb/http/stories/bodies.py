@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llama_srb.http.stories.store import About
 from llama_srb.request.values import wrong
+from llama_srb.serving.story_store import About
 
 MAX_NAME, MAX_KIND = 1000, 20  # characters
 

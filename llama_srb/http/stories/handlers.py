@@ -10,14 +10,14 @@ from typing import ParamSpec, TypeVar
 
 from aiohttp import web
 
-from llama_srb.http.auth.caller import CALLER
-from llama_srb.http.connections import BODY
-from llama_srb.http.handlers.chosen import Registry
-from llama_srb.http.middleware import json_response, log_summary
+from llama_srb.http.middleware import json_response
+from llama_srb.http.request_keys import BODY, CALLER
 from llama_srb.http.stories.answers import StoryEntry, StoryList
 from llama_srb.http.stories.bodies import about_of
-from llama_srb.http.stories.store import Expected, Head, StoryStore, no_story
 from llama_srb.request.values import RequestError, wrong
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.observe.logs import log_summary
+from llama_srb.serving.story_store import Expected, Head, StoryStore, no_story
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,11 +26,10 @@ ID = re.compile(r"[a-z0-9_-]{1,100}", re.ASCII)
 
 
 class StoryRoutes:
-    """Handlers of routes.py. `store` is set before requests come, if the server keeps stories."""
+    """Handlers of routes.py. store: None if the server keeps no stories."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self.store: StoryStore | None = None
+    def __init__(self, registry: ModelRegistry, store: StoryStore | None) -> None:
+        self._registry, self._kept = registry, store
         self._threads = asyncio.Semaphore(MOST_THREADS)
 
     async def list_stories(self, http: web.Request) -> web.Response:
@@ -53,7 +52,7 @@ class StoryRoutes:
 
     async def put_story(self, http: web.Request) -> web.Response:
         """Stores a story of the caller."""
-        about = about_of(await self._registry.bodies.read(http))
+        about = about_of(await self._registry.bodies.read(http[BODY]))
         store, id, expected = self._store, _id(http), _expected(http)
         if expected is None:
             message = 'name the version to replace: If-Match: "VERSION", or If-None-Match: * for a new story'
@@ -77,10 +76,10 @@ class StoryRoutes:
 
     @property
     def _store(self) -> StoryStore:
-        if self.store is None:
+        if self._kept is None:
             message = "this server keeps no stories; start it with --stories DIR"
             raise RequestError(message, status=501, code="stories_not_configured")
-        return self.store
+        return self._kept
 
 
 def _id(http: web.Request) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
-from llama_srb.http.foreign import COMPLETE_OR_CHAT
 from llama_srb.http.route import FAILED, Answer, Route, json_of
 from llama_srb.http.stories.answers import Story, StoryEntry, StoryList
+from llama_srb.http.stories.handlers import StoryRoutes
+from llama_srb.serving.keys.scopes import COMPLETE_OR_CHAT
 
 NONE = {
     501: json_of("The server keeps no stories: --stories.", Error),
@@ -18,13 +19,13 @@ ONE = "/v1/stories/{story}"
 
 # fmt: off
 STORIES: tuple[Route, ...] = (
-    Route("GET", "/v1/stories", COMPLETE_OR_CHAT, "list_stories",
+    Route("GET", "/v1/stories", COMPLETE_OR_CHAT, StoryRoutes.list_stories,
         "The stories of the key, also those in the trash, and the entries of removed ones.",
         {200: json_of("A list.", StoryList), **FAILED, **NONE}, works=True),
-    Route("GET", ONE, COMPLETE_OR_CHAT, "get_story",
+    Route("GET", ONE, COMPLETE_OR_CHAT, StoryRoutes.get_story,
         "A story of the key, as it was sent. Its ETag is its version.",
         {200: json_of("The story.", Story), 304: Answer("It has not changed.", {}), **NO_STORY}, works=True),
-    Route("PUT", ONE, COMPLETE_OR_CHAT, "put_story",
+    Route("PUT", ONE, COMPLETE_OR_CHAT, StoryRoutes.put_story,
         "Stores a story of the studio: with If-Match in place of the version that the client has, with "
         "If-None-Match: * as a new one. One that is in the trash comes back.",
         {
@@ -36,9 +37,10 @@ STORIES: tuple[Route, ...] = (
             428: json_of("If-Match and If-None-Match are missing.", Error),
             503: json_of("There is no room for it (--stories-size).", Error),
         }, request="StoredStory"),
-    Route("DELETE", ONE, COMPLETE_OR_CHAT, "delete_story",
+    Route("DELETE", ONE, COMPLETE_OR_CHAT, StoryRoutes.delete_story,
         "Moves a story to the trash; with forever=true it is removed, and only its entry stays. With "
         "If-Match only if it has this version.",
-        {200: json_of("It is in the trash, or removed.", StoryEntry), **NO_STORY, **CHANGED}),
+        {200: json_of("It is in the trash, or removed.", StoryEntry), **NO_STORY, **CHANGED},
+        queries=("forever",)),
 )
 # fmt: on

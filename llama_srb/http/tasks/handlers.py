@@ -12,20 +12,23 @@ from aiohttp import web
 from llama_srb.dialects import chat, openai
 from llama_srb.dialects.tasks.made_prompt import MadePrompt, Texts, made_prompt, texts_of
 from llama_srb.dialects.tasks.made_prompt import with_story as parts_of_story
-from llama_srb.http.answers import TaskEntry, TaskList
-from llama_srb.http.auth.access import QUERY_KEY
-from llama_srb.http.auth.caller import CALLER, Caller
-from llama_srb.http.handlers.bodies import parsed, without_stalling
-from llama_srb.http.handlers.chosen import HELD, Chosen, Registry, in_use
+from llama_srb.http.context_of import context_of
+from llama_srb.http.gate import QUERY_KEY
 from llama_srb.http.handlers.generate import Generate
-from llama_srb.http.handlers.work import without_messages
-from llama_srb.http.memories.recall import with_recalled
 from llama_srb.http.middleware import json_response
-from llama_srb.http.reservations import Reservation
-from llama_srb.http.tasks.drafts import FIELD, draft_of, without_storing
-from llama_srb.http.tasks.stories import with_story
+from llama_srb.http.request_keys import BODY, CALLER, HELD
+from llama_srb.http.response_types import TaskEntry, TaskList
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.values import RequestError, wrong
+from llama_srb.serving.admission import Reservation
+from llama_srb.serving.bodies import without_stalling
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.generation import without_messages
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.model_registry import ModelRegistry
+from llama_srb.serving.recall import with_recalled
+from llama_srb.serving.story_prompts import with_story
+from llama_srb.serving.task_drafts import FIELD, draft_of, without_storing
 from llama_srb.tasks import Task, pieces_of
 
 LAST_ID = "Last-Event-ID"  # an EventSource that connects again sends it
@@ -35,22 +38,22 @@ FIRST = b"id: live\n"  # of the first event, so that it does
 class TaskRoutes:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: Registry, generate: Generate) -> None:
+    def __init__(self, registry: ModelRegistry, generate: Generate) -> None:
         self._registry, self._generate = registry, generate
 
     async def task_completions(self, http: web.Request) -> web.StreamResponse:
         """n continuations by a task, in the form that the rules of dialects/negotiation choose."""
-        chosen = await self._of_path(http, await self._registry.bodies.read(http))
-        return await self._generate.complete(http, chosen)
+        context = await self._of_path(http, await self._registry.bodies.read(http[BODY]))
+        return await self._generate.complete(http, context)
 
     async def task_chat(self, http: web.Request) -> web.StreamResponse:
         """n answers to a chat by a task, in the form that the same rules choose."""
-        chosen = await self._of_path(http, await self._registry.bodies.read(http))
-        if chosen.body.get("messages") is None:
+        context = await self._of_path(http, await self._registry.bodies.read(http[BODY]))
+        if context.body.get("messages") is None:
             raise RequestError("messages is missing", param="messages")
-        if self._generate.form_of(http, chosen.body) == "events":
-            return await self._generate.stream(http, chosen)
-        return await self._generate.chat(http, chosen)
+        if self._generate.form_of(http, context.body) == "events":
+            return await self._generate.stream(http, context)
+        return await self._generate.chat(http, context)
 
     async def task_live(self, http: web.Request) -> web.StreamResponse:
         """n continuations of ?prompt= as the event stream, for a browser's EventSource."""
@@ -58,19 +61,19 @@ class TaskRoutes:
             raise web.HTTPMethodNotAllowed("HEAD", ["GET"])
         if LAST_ID in http.headers:  # the stream is over, and the browser would generate it again for ever
             return web.Response(status=204)
-        chosen = await self._of_path(http, _fields_of(http.query))
-        return await self._generate.stream(http, chosen, FIRST)
+        context = await self._of_path(http, _fields_of(http.query))
+        return await self._generate.stream(http, context, FIRST)
 
-    async def _of_path(self, http: web.Request, body: Mapping[str, Any]) -> Chosen:
+    async def _of_path(self, http: web.Request, body: Mapping[str, Any]) -> RequestContext:
         """The model of the path's task."""
         name = http.match_info["name"]
-        chosen = self._registry.of_task(name, body, http[CALLER])
+        context = self._registry.of_task(name, body, http[CALLER], agent=http.headers.get("User-Agent", ""))
         model = body.get("model")
-        if model is not None and model not in (name, *chosen.facts.names):
+        if model is not None and model not in (name, *context.facts.names):
             message = f"model is {str(model)[:100]!r}, but the path names the task {name}"
             raise RequestError(message, param="model")
-        await in_use(http[HELD], chosen)
-        return dataclasses.replace(chosen, agent=http.headers.get("User-Agent", ""))
+        await context.use(http[HELD])
+        return context
 
     async def list_tasks(self, http: web.Request) -> web.Response:
         """The tasks that the caller may use."""
@@ -81,7 +84,7 @@ class TaskRoutes:
 
     async def exact_prompt(self, http: web.Request) -> web.Response:
         """The prompt of a completion or a chat, in parts with their tokens; nothing is generated."""
-        return await self._exact(http, await self._registry.of(http))
+        return await self._exact(http, await context_of(http, self._registry))
 
     async def trial(self, http: web.Request) -> web.StreamResponse:
         """n continuations, or answers to a chat, by a draft or a configured task, as the event stream."""
@@ -91,37 +94,41 @@ class TaskRoutes:
         """The prompt of a trial."""
         return await self._exact(http, await self._tried(http))
 
-    async def _tried(self, http: web.Request) -> Chosen:
+    async def _tried(self, http: web.Request) -> RequestContext:
         """The model of a body's draft, or of the task that it names; no memory gets its prompt."""
-        body, caller = dict(await self._registry.bodies.read(http)), http[CALLER]
+        body, caller = dict(await self._registry.bodies.read(http[BODY])), http[CALLER]
         if (toml := body.pop(FIELD, None)) is None:
-            chosen = self._registry.of_task(_name_in(body), body, caller)
+            context = self._registry.of_task(_name_in(body), body, caller)
         elif body.get("model") is not None:
             raise RequestError(
                 f"model and {FIELD} are given; the draft's own table names its model", param="model"
             )
         else:
-            draft = await parsed(http, draft_of, toml, self._registry.settings)
-            chosen = self._registry.of_draft(draft, body, caller)
-        assert chosen.task is not None
-        await in_use(http[HELD], chosen)
-        return dataclasses.replace(chosen, task=without_storing(chosen.task))
+            draft = await without_stalling(len(http[BODY]), draft_of, toml, self._registry.settings)
+            context = self._registry.of_draft(draft, body, caller)
+        assert context.task is not None
+        await context.use(http[HELD])
+        return dataclasses.replace(context, task=without_storing(context.task))
 
-    async def _exact(self, http: web.Request, chosen: Chosen) -> web.Response:
-        bodies = openai.prompts(chosen.body)
+    async def _exact(self, http: web.Request, context: RequestContext) -> web.Response:
+        bodies = openai.prompts(context.body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
-        if chosen.body.get("messages") is not None:
-            request = (await parsed(http, chat.parse, bodies[0], chosen.defaults))[0]
+        if context.body.get("messages") is not None:
+            request = (await without_stalling(len(http[BODY]), chat.parse, bodies[0], context.defaults))[0]
         else:
-            request = (await parsed(http, openai.parse, bodies[0], chosen.defaults, chosen.facts.infill))[0]
+            request = (
+                await without_stalling(
+                    len(http[BODY]), openai.parse, bodies[0], context.defaults, context.facts.infill
+                )
+            )[0]
         if request.continue_ is not None:
             message = "continue is given; only the engine knows the tokens of an earlier request"
             raise RequestError(message, param="continue")
-        with chosen.reserve() as reservation:
-            request = await with_recalled(request, chosen)
-            request = await with_story(request, chosen, reservation.command)
-            made = await _made(request, chosen, reservation)
+        with context.reserve() as reservation:
+            request = await with_recalled(request, context)
+            request = await with_story(request, context, reservation.command)
+            made = await _made(request, context, reservation)
             return await without_stalling(request.prompt_length, json_response, made)
 
 
@@ -132,26 +139,26 @@ def _name_in(body: Mapping[str, Any]) -> str:
     return name
 
 
-async def _made(request: CompletionRequest, chosen: Chosen, reservation: Reservation) -> MadePrompt:
-    whole = await without_messages(await chosen.with_task(request), chosen, reservation.command)
+async def _made(request: CompletionRequest, context: RequestContext, reservation: Reservation) -> MadePrompt:
+    whole = await without_messages(await context.with_task(request), context, reservation.command)
     given = whole.prompt_fields()
     if "tokens" in given:
         text = (await reservation.command("detokenize", tokens=given["tokens"]))["text"]
         return {
-            "model": chosen.name,
+            "model": context.name,
             "prompt": text,
             "prompt_tokens": len(given["tokens"]),
             "parts": [{"kind": "prompt", "text": text, "special": True, "tokens": given["tokens"]}],
         }
     is_chat = request.messages is not None
     texts = texts_of(whole, is_chat=is_chat)
-    if chosen.task is not None and (chosen.task.has_turns or not is_chat):
-        texts = _texts_of_task(chosen.task, request)
+    if context.task is not None and (context.task.has_turns or not is_chat):
+        texts = _texts_of_task(context.task, request)
     texts = parts_of_story(texts, request.assembled)
     parts = [{"text": text, "special": special} for _, text, special in texts]
     result = await reservation.command("tokenize", text=parts, add_special=True, pieces=True)
     size = sum(len(text) for _, text, _ in texts)
-    return await without_stalling(size, made_prompt, chosen.name, texts, result, whole)
+    return await without_stalling(size, made_prompt, context.name, texts, result, whole)
 
 
 def _texts_of_task(task: Task, request: CompletionRequest) -> Texts:

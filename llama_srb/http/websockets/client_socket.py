@@ -16,8 +16,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 from llama_srb.background import begin
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
-from llama_srb.http.auth.caller import Caller
 from llama_srb.request.values import RequestError
+from llama_srb.serving.keys.caller import Caller
 
 log = logging.getLogger(__name__)
 

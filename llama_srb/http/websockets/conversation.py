@@ -23,15 +23,15 @@ from llama_srb.dialects.tasks import turns
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import EngineUnavailable, Exchange
 from llama_srb.engine.ranking import joining
-from llama_srb.http.auth.caller import Caller
-from llama_srb.http.handlers.bodies import without_stalling
-from llama_srb.http.handlers.chosen import Chosen
-from llama_srb.http.handlers.work import prepared, rank_of
-from llama_srb.http.reservations import Reservation
-from llama_srb.http.streaming import unranked
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.request.values import RequestError, whole
+from llama_srb.serving.admission import Reservation
+from llama_srb.serving.bodies import without_stalling
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.generation import prepared, rank_of
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.running import unranked
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +40,7 @@ class _Turn:
 
     number: int
     question: str
-    chosen: Chosen
+    context: RequestContext
     request: CompletionRequest
     reservation: Reservation
     transcript: Transcript[Text]
@@ -74,7 +74,7 @@ class Conversation(ClientSocket):
         self,
         socket: web.WebSocketResponse,
         caller: Caller,
-        choose: Callable[[Mapping[str, Any], Caller], Chosen],
+        choose: Callable[[Mapping[str, Any], Caller], RequestContext],
         delivered: Delivered = contextlib.ExitStack,
         max_held: int | None = None,
     ) -> None:
@@ -117,13 +117,14 @@ class Conversation(ClientSocket):
         messages = [message for turn in self._turns for message in _messages_of(turn)]
         messages.append({"role": "user", "content": command.text})
         trace = held.enter_context(self.caller.trace.request())
-        chosen = self._choose({**command.body, "messages": messages}, self.caller.traced(trace))
-        request = chosen.checked(await without_stalling(size, events.parse, chosen.body, chosen.defaults))
+        context = self._choose({**command.body, "messages": messages}, self.caller.traced(trace))
+        request = await without_stalling(size, events.parse, context.body, context.defaults)
+        context.check(request)
         recalled = {key: found for turn in self._turns for key, found in turn.recalled.items()}
         request = request.model_copy(update={"recalled": recalled})
-        reservation = held.enter_context(chosen.reserve())
+        reservation = held.enter_context(context.reserve())
         transcript = Transcript(request.n, Text, Text.add_text)
-        turn = _Turn(len(self._turns), command.text, chosen, request, reservation, transcript)
+        turn = _Turn(len(self._turns), command.text, context, request, reservation, transcript)
         self._turns.append(turn)
         kept, turn.task = held.pop_all(), self.spawn(self._answer(turn))
         turn.task.add_done_callback(lambda _: kept.close())  # also if it was cancelled before it ran
@@ -138,13 +139,13 @@ class Conversation(ClientSocket):
 
     async def _generate(self, turn: _Turn) -> bool:
         """Whether it ends with done."""
-        turn.request = request = await prepared(turn.request, turn.chosen, turn.reservation)
+        turn.request = request = await prepared(turn.request, turn.context, turn.reservation)
         turn.recalled = request.recalled
         turn.generation = generation = turn.reservation.generate(request)
         generation.shows_loading = True
         if turn.is_cancelled:
             generation.cancel()
-        rank, join = rank_of(request, turn.chosen, self._max_held, generation), joining(request, unranked)
+        rank, join = rank_of(request, turn.context, self._max_held, generation), joining(request, unranked)
         notes = noted(request)
         async with generation:
             async for batch in generation:

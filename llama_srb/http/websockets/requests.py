@@ -20,15 +20,15 @@ from llama_srb.dialects.common.answers import noted
 from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange
-from llama_srb.http.auth.caller import Caller
-from llama_srb.http.handlers.bodies import without_stalling
-from llama_srb.http.handlers.chosen import Chosen
-from llama_srb.http.handlers.work import prepared, rank_of
-from llama_srb.http.reservations import Admission, Reservation
 from llama_srb.http.websockets.client_socket import ClientSocket, Delivered
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import extension_from
 from llama_srb.request.values import RequestError, whole
+from llama_srb.serving.admission import Admission, Reservation
+from llama_srb.serving.bodies import without_stalling
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.generation import prepared, rank_of
+from llama_srb.serving.keys.caller import Caller
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ Json: TypeAlias = Mapping[str, Any]
 class _Running:
     """A request. It has no generation while it is prepared: its model may be asked whether it knows tools."""
 
-    chosen: Chosen
+    context: RequestContext
     request: CompletionRequest
     reservation: Reservation
     generation: Exchange | None = None
@@ -80,7 +80,7 @@ class Connection(ClientSocket):
         socket: web.WebSocketResponse,
         caller: Caller,
         admission: Admission,
-        choose: Callable[[Json, Caller], Chosen],
+        choose: Callable[[Json, Caller], RequestContext],
         strict: bool = False,
         delivered: Delivered = contextlib.ExitStack,
         max_held: int | None = None,
@@ -139,12 +139,14 @@ class Connection(ClientSocket):
         if len(self._running) >= MAX_RUNNING:
             raise RequestError(f"{MAX_RUNNING} requests are running, which is the maximum", param="id")
         trace = held.enter_context(self.caller.trace.request())
-        chosen = self._choose(self._with_own_id(command.body), self.caller.traced(trace))
-        chosen.hold_memories(held)
-        request = chosen.checked(await without_stalling(size, events.parse, chosen.body, chosen.defaults))
+        context = self._choose(self._with_own_id(command.body), self.caller.traced(trace))
+        if context.memories is not None:
+            held.enter_context(context.memories.use())
+        request = await without_stalling(size, events.parse, context.body, context.defaults)
+        context.check(request)
         # reserved here, not in the task: more commands may be in the same packet
-        running = _Running(chosen, request, held.enter_context(chosen.reserve()))
-        if chosen.task is None and not chosen.facts.tools.may_change(request):
+        running = _Running(context, request, held.enter_context(context.reserve()))
+        if context.task is None and not context.facts.tools.may_change(request):
             running.begin()
         self._running[command.id] = running
         kept, task = held.pop_all(), self.spawn(self._generate(command.id, running))
@@ -165,13 +167,13 @@ class Connection(ClientSocket):
 
     async def _answer(self, id: str, running: _Running) -> bool:
         if running.generation is None:
-            running.request = await prepared(running.request, running.chosen, running.reservation)
+            running.request = await prepared(running.request, running.context, running.reservation)
         await self._send_all(id, running, running.generation or running.begin())
         return True
 
     async def _send_all(self, id: str, running: _Running, generation: Exchange) -> None:
         request = running.request
-        rank, notes = rank_of(request, running.chosen, self._max_held, generation), noted(request)
+        rank, notes = rank_of(request, running.context, self._max_held, generation), noted(request)
         async with generation:
             async for batch in generation:
                 self._remember(id, batch)
@@ -192,7 +194,7 @@ class Connection(ClientSocket):
             if (generation := running.generation) is None:
                 raise RequestError(f"request {command.id} has not begun: its model loads", param="id")
             extension = extension_from(command.body, strict=self._strict)
-            running.chosen.facts.require_room(generation, extension)  # n includes extends sent before
+            running.context.facts.require_room(generation, extension)  # n includes extends sent before
             if await self._admission.extend(generation, extension, self.caller) is None:
                 raise RequestError(f"request {command.id} has just ended", param="id")
         except RequestError as error:

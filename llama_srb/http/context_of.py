@@ -1,0 +1,18 @@
+"""The context of an HTTP request: its body is read, then its model is chosen."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from llama_srb.http.request_keys import BODY, CALLER, HELD, ROUTE
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.model_registry import ModelRegistry
+
+
+async def context_of(http: web.Request, registry: ModelRegistry) -> RequestContext:
+    """The model that a request names in its body or its query, else the default; it is in use from now on."""
+    body = await registry.bodies.read(http[BODY]) if http.method == "POST" else {}
+    query, agent = http.query.get("model"), http.headers.get("User-Agent", "")
+    context = registry.choose(body, http[CALLER], http[ROUTE].dialect, query, agent)
+    await context.use(http[HELD])
+    return context

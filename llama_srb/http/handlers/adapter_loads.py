@@ -1,0 +1,81 @@
+"""Handlers that load and unload adapters while the server runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from aiohttp import web
+
+from llama_srb.config import names
+from llama_srb.dialects import adapters
+from llama_srb.engine.exchange import CommandRefused
+from llama_srb.engine.pool.adapters import NameTaken
+from llama_srb.http.context_of import context_of
+from llama_srb.request.values import RequestError, wrong
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.model_registry import ModelRegistry
+
+REFUSED = "invalid_request"  # the engine's code for a file that is no adapter of its model
+
+
+class AdapterRoutes:
+    """Handlers of routes.py."""
+
+    def __init__(self, registry: ModelRegistry) -> None:
+        self.registry = registry
+
+    async def load_lora_adapter(self, http: web.Request) -> web.Response:
+        """Loads an adapter from the folder for adapters of the model that the body names."""
+        context = await context_of(http, self.registry)
+        wanted = adapters.load_of(context.body)
+        self._require_usable(wanted.name, context)
+        path = await asyncio.to_thread(_inside, context.facts.settings.adapters_dir, wanted.path)
+        try:
+            await context.facts.pool.adapters.load(wanted.name, path, replaces=wanted.in_place)
+        except NameTaken:
+            raise adapters.already_loaded(wanted.name) from None
+        except CommandRefused as refusal:
+            if refusal.error.code != REFUSED:
+                raise
+            raise RequestError(str(refusal), param="lora_path") from None
+        return web.Response(text=adapters.added(wanted.name))
+
+    async def unload_lora_adapter(self, http: web.Request) -> web.Response:
+        """Unloads an adapter; requests that have it keep it."""
+        context = await context_of(http, self.registry)
+        name = adapters.unload_of(context.body)
+        try:
+            await context.facts.pool.adapters.unload(name)
+        except KeyError:
+            raise adapters.not_found(name) from None
+        return web.Response(text=adapters.removed(name))
+
+    def _require_usable(self, name: str, context: RequestContext) -> None:
+        """RequestError if a table could not have the name, or if it means something else."""
+        if (why := names.fault(name)) is not None:
+            raise RequestError(f"lora_name is {name!r}: {why}", param="lora_name")
+        found = self.registry.names.find(name)
+        if found is not None and (found.adapter is None or found.model is not context.facts):
+            what = "a model" if found.adapter is None else f"an adapter of {found.model.name}"
+            raise RequestError(f"lora_name is {name}, which is the name of {what}", param="lora_name")
+
+
+def _inside(folder: Path | None, given: str) -> Path:
+    """The file that is meant; RequestError unless it is in the folder after all links were followed."""
+    if folder is None:
+        message = "adapters are loaded only from the folder that --adapters-dir names, which is not set"
+        raise RequestError(message, param="lora_path", status=403)
+    try:
+        root = folder.resolve()
+        path = (root / given).resolve()
+        is_inside, is_file = path.is_relative_to(root), path.is_file()
+    except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a zero byte
+        raise wrong("lora_path", given, "the path of a file") from None
+    if not is_inside:
+        message = f"lora_path is {given}, which is outside of the folder for adapters (--adapters-dir)"
+        raise RequestError(message, param="lora_path", status=403)
+    if not is_file:
+        message = f"lora_path is {given}; there is no such file in the folder for adapters"
+        raise RequestError(message, param="lora_path", status=404)
+    return path

@@ -1,0 +1,145 @@
+"""The way of a request to its generation, whatever its protocol.
+
+choose the model   model_registry.choose(): the context, with the task and the defaults
+parse              a dialect's parse(), with the context's body and defaults
+admit              `with context.reserve() as reservation:`
+prompt             prepared(): recalled chunks, the story, the task's texts, tools, truncated
+command            reservation.generate(): the pool encodes it
+exchange           running.opened(): the block sends it, and has its events
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from llama_srb.engine.exchange import Exchange
+from llama_srb.engine.ranking import Rank, joining, ranking
+from llama_srb.engine.ranking.judging import JUDGED_AT_ONCE, likelihoods, margins
+from llama_srb.engine.ranking.orders import Helpers
+from llama_srb.models.served import ServedModel
+from llama_srb.request import shapes
+from llama_srb.request.fields import CHAT, CompletionRequest, Limit
+from llama_srb.request.shapes import lora_fields
+from llama_srb.request.truncate import Command, truncate_prompt
+from llama_srb.request.values import RequestError
+from llama_srb.serving.admission import Reservation
+from llama_srb.serving.context import RequestContext
+from llama_srb.serving.recall import with_recalled
+from llama_srb.serving.running import Work
+from llama_srb.serving.story_prompts import compute_ahead, with_story
+from llama_srb.serving.vectors import vectors_by
+
+
+async def generation_of(
+    request: CompletionRequest,
+    context: RequestContext,
+    reservation: Reservation,
+    max_held: int,
+    limit: Limit | None = None,
+    *,
+    has_stop: bool = False,
+    as_events: bool = False,
+) -> tuple[Work, CompletionRequest]:
+    """The generation of a request that was parsed and admitted, and the request as the engine gets it.
+
+    max_held: tokens and alternatives that candidates may hold in memory. limit: a longer prompt is truncated,
+    as the client's API does; None: it is not. as_events: the answer is the event stream, which has events
+    about a load that the request waits for, and between two answers of a sequence.
+    """
+    request = await prepared(request, context, reservation, limit)
+    generation = reservation.generate(request)
+    rank = rank_of(request, context, max_held, generation)
+    rank = rank if as_events else joining(request, rank)
+    generation.shows_loading = as_events
+    echoes = 1 if request.messages is not None else request.n  # a chat has the prompt once
+    return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes), request
+
+
+async def prepared(
+    request: CompletionRequest,
+    context: RequestContext,
+    reservation: Reservation,
+    limit: Limit | None = None,
+) -> CompletionRequest:
+    """The request as the engine gets it: with the texts of its task, without tools that no template knows.
+
+    limit: as of generation_of().
+    """
+    facts = context.facts
+    if request.continue_ is not None or request.rank_by is not None:
+        context.check(request)
+    if context.memories is not None:
+        request = await with_recalled(request, context)
+    if request.story is not None:
+        request = await with_story(request, context, reservation.command, limit)
+        compute_ahead(request, context)
+    if context.task is not None:
+        request = await context.with_task(request)
+    if request.messages is not None:
+        request = await facts.tools.for_request(request, reservation.command)
+    if limit is None:
+        return request
+    await facts.known(reservation.command)
+    room = shared = facts.room()
+    if context.task is not None:
+        limit = replace(limit, head=context.task.prelude)
+        shared = facts.room(context.task) if request.messages is None and request.shares_cells else room
+    return await truncate_prompt(request, limit, room, reservation.command, shared - room)
+
+
+async def templated(
+    arguments: dict[str, Any], context: RequestContext, command: Command
+) -> str | list[dict[str, Any]]:
+    """The prompt that the model's template makes of a chat: a text, or parts if contents are plain."""
+    made = await command("template", **await context.facts.tools.for_arguments(arguments, command))
+    prompt: str | list[dict[str, Any]] = made.get("parts", made["prompt"])
+    return prompt
+
+
+async def without_messages(
+    request: CompletionRequest, context: RequestContext, command: Command
+) -> CompletionRequest:
+    """The request with a prompt in place of messages."""
+    if request.messages is None:
+        return request
+    arguments = {name: value for name, value in request.engine_fields().items() if name in CHAT}
+    prompt = shapes.prompt(await templated(arguments, context, command))
+    return request.model_copy(update={**dict.fromkeys(CHAT), "prompt": prompt})
+
+
+def rank_of(
+    request: CompletionRequest, context: RequestContext, max_held: int | None, generation: Exchange
+) -> Rank:
+    """The ranking of a generation's events; reservations of its caller run the models that it needs."""
+    by = request.rank_by
+    if by is not None and by.name == "following" and not isinstance(request.prompt, str):
+        message = "rank_by is following, which needs a prompt that the model reads as it was sent:"
+        raise RequestError(f"{message} not that of a task, and none that was cut to fit", param="rank_by")
+
+    async def embed(texts: Sequence[str]) -> list[Sequence[float]]:
+        assert by is not None
+        return await vectors_by(context.embedder(by), context, texts)
+
+    def scoring(model: ServedModel, n_texts: int) -> Reservation:
+        caller, count = context.caller.accepted, min(n_texts, JUDGED_AT_ONCE)
+        return context.admission.reserve(caller, model, count, again=True, owed=True)
+
+    async def judge(texts: Sequence[str]) -> list[float]:
+        assert by is not None
+        if not texts:
+            return []
+        with scoring(context.judge(by), len(texts)) as reservation:
+            return await margins(reservation, texts, by.question, by.answers, JUDGED_AT_ONCE)
+
+    async def follow(texts: Sequence[str]) -> list[float]:
+        assert by is not None
+        assert by.text is not None
+        if not texts:
+            return []
+        with scoring(context.facts.served, len(texts)) as reservation:
+            prompt, lora = str(request.prompt), lora_fields(request.lora)
+            return await likelihoods(reservation, texts, prompt, by.text, JUDGED_AT_ONCE, lora)
+
+    return ranking(request, max_held, Helpers(embed, judge, follow), generation.end_surplus)

@@ -1,0 +1,35 @@
+"""What a task recalls for a request: chunks that are near to the client's text."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import replace
+
+from llama_srb.memory.filters import parse_filter
+from llama_srb.request.fields import CompletionRequest, Recalled
+from llama_srb.serving.context import RequestContext
+from llama_srb.tasks import harmless, last_turn, query_of
+
+recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
+"""The chunks that a task has recalled for the request."""
+
+
+async def with_recalled(request: CompletionRequest, context: RequestContext) -> CompletionRequest:
+    """The request with the chunks that its task recalls for the user's last turn, and what its memory gets.
+
+    The memory gets it when the request's first token comes, so nothing of a request that is refused.
+    """
+    memories = context.memories
+    if context.task is None or (recall := context.task.recall) is None or memories is None:
+        return request
+    text, caller = query_of(request), context.caller.accepted  # the request has its slot
+    private = tuple(dict.fromkeys((*context.task.private_tokens, *request.private_tokens)))
+    filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
+    filter = replace(filter, lacking=private)
+    found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter, recall.prompts)
+    named = [Recalled(recall.memory, one.id, one.document, round(one.score, 4), one.text) for one in found]
+    chunks = harmless(named, private, text)
+    recalled_chunks.set((*recalled_chunks.get(), *chunks))
+    recalled = {**request.recalled, last_turn(request): chunks}
+    to_store = (recall.memory, text) if recall.store_prompts and text.strip() else None
+    return request.model_copy(update={"recalled": recalled, "to_store": to_store})
