@@ -19,9 +19,11 @@ from typing import Self
 
 import orjson
 
+from .files import opened
 from .source import digest_of
 
 FORMAT = 1
+APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO is an error at once
 
 
 class OutputError(Exception):
@@ -93,7 +95,7 @@ class Output:
             os.fsync(self._lock)
             self._begun = fingerprint
         for path in (self.path, self.errors):
-            self._files[path] = file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._files[path] = file = os.open(path, APPENDING, 0o666)
             is_forgotten = self._retry_failed and path == self.errors
             os.truncate(file, 0 if is_forgotten else _end_of_lines(path))
 
@@ -156,7 +158,7 @@ def _custom_ids(path: Path) -> Iterator[str]:
 
 def _complete_lines(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as file:
+        with opened(path, may_be_link=True) as file:
             yield from (line for line in file if line.endswith(b"\n"))
     except FileNotFoundError:
         return

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 import grpc
 
+from llama_srb import threads
 from llama_srb.dialects import chat, embeddings, events
 from llama_srb.dialects.common.answers import Noted, noted
 from llama_srb.engine.events import Done, Error
@@ -25,7 +26,7 @@ from llama_srb.grpc import messages
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError
-from llama_srb.serving.bodies import LARGE, without_stalling
+from llama_srb.serving.bodies import without_stalling
 from llama_srb.serving.context import RequestContext
 from llama_srb.serving.faults import INTERNAL, Fault, fault_in, fault_of
 from llama_srb.serving.generation import generation_of
@@ -242,6 +243,7 @@ class Calls:
                 trace=trace,
             )
             caller = held.enter_context(self._access.authorized(scopes, key_in(metadata), caller))
+            threads.client.set(caller.client)
             try:
                 async with scope:
                     yield Call(name, context, caller, held)
@@ -261,8 +263,8 @@ class Calls:
         if data is grpc.aio.EOF:
             raise RequestError(f"the call has no message; send a {name}")
         call.size = len(data)
-        self._large.make_room(0, call.size, call.held)
-        async with self._registry.bodies.one_at_a_time if call.size > LARGE else contextlib.nullcontext():
+        self._large.make_room(0, call.size, call.held, call.caller.client)
+        async with self._registry.bodies.turn(call.size):
             return await call.parsed(lambda: body_of(messages.parsed(name, data)))
 
 

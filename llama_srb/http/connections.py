@@ -11,6 +11,7 @@ import contextlib
 import logging
 from asyncio import BaseTransport, Protocol, Transport
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -22,7 +23,7 @@ from llama_srb.background import begin
 from llama_srb.config import Settings
 from llama_srb.http.request_keys import BODY, CALLER, HELD, ROUTE
 from llama_srb.request.values import RequestError
-from llama_srb.serving.bodies import LARGE, MAX_LARGE, LargeBodies, Slots
+from llama_srb.serving.bodies import LARGE, LargeBodies
 
 log = logging.getLogger(__name__)
 http_log = logging.getLogger("llama_srb.http")  # aiohttp logs here
@@ -57,9 +58,13 @@ class IncomingMessages(Protocol):
     """
 
     def __init__(
-        self, socket: web.WebSocketResponse, transport: Transport, slots: Slots, seconds: float
+        self,
+        socket: web.WebSocketResponse,
+        transport: Transport,
+        take: Callable[[], contextlib.ExitStack | None],
+        seconds: float,
     ) -> None:
-        self._socket, self._slots, self._seconds = socket, slots, seconds
+        self._socket, self._take, self._seconds = socket, take, seconds
         self._next = transport.get_protocol()
         self._size = 0
         self._slot: contextlib.ExitStack | None = None
@@ -89,10 +94,10 @@ class IncomingMessages(Protocol):
             self._next.data_received(data)  # type: ignore[attr-defined]  # it is a Protocol, typed as BaseProtocol
 
     def _take_slot(self) -> None:
-        self._slot = self._slots.take()
+        self._slot = self._take()
         if self._slot is None:
             self._refuse(
-                WSCloseCode.TRY_AGAIN_LATER, f"{MAX_LARGE} messages of more than {LARGE} bytes are here"
+                WSCloseCode.TRY_AGAIN_LATER, f"too many messages of more than {LARGE} bytes are here"
             )
             return
         reason = f"the message was not complete after {self._seconds:g} s (--body-timeout)"
@@ -204,7 +209,8 @@ class Connections:
         """Limits the messages of a WebSocket in this block."""
         if request.transport is None:
             raise ConnectionResetError("the client has left")
-        messages = IncomingMessages(socket, request.transport, self.large.slots, self._settings.body_timeout)
+        take = partial(self.large.take, request[CALLER].client)
+        messages = IncomingMessages(socket, request.transport, take, self._settings.body_timeout)
         try:
             yield messages
         finally:
@@ -214,14 +220,15 @@ class Connections:
         """Reads the body; a large one takes a slot, which is free again when the request is over."""
         seconds, size, data = self._settings.body_timeout, request.content_length or 0, bytearray()
         bodies, held = self._large_items if request[CALLER].is_item else self.large, request[HELD]
-        bodies.make_room(0, size, held)
+        client = request[CALLER].client
+        bodies.make_room(0, size, held, client)
         try:
             async with asyncio.timeout(seconds):
                 while chunk := await request.content.readany():
                     data += chunk
                     if len(data) > size:
                         before, size = size, len(data)
-                        bodies.make_room(before, size, held)
+                        bodies.make_room(before, size, held, client)
         except TimeoutError:
             message = f"the body was not complete after {seconds:g} s (--body-timeout)"
             raise RequestError(message, status=408, code="body_timeout") from None

@@ -17,6 +17,7 @@ from typing import TypeAlias
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from llama_srb import threads
 from llama_srb.config import Settings
 from llama_srb.http.request_keys import CALLER, ROUTE, TRACE
 from llama_srb.request.values import RequestError
@@ -112,6 +113,7 @@ class Gate:
             # answers 404 and 405 need no scope: they reveal nothing
             scopes = NO_KEY if row is None else row.scopes
             with self._access.authorized(scopes, owner or key, connection) as request[CALLER]:
+                threads.client.set(request[CALLER].client)
                 return await handler(request)
 
         return authorize

@@ -176,8 +176,10 @@ class Memory:
         """The documents of this id, those of all owners or of one, without texts; the operator's first."""
         name = checked_id(id)
         first = await self._get(name, Reader(OPERATOR))
-        others = await self.documents(after=(name, OPERATOR), limit=MAX_LISTED, of_all=True)
-        found = [*([first] if first else []), *(one for one in others if one.id == name)]
+        async with self._store.turns.reads.slot(self._client):
+            everybody, after = Reader(OPERATOR, shared=True), (name, OPERATOR)
+            others = await self._store.documents(everybody, after, MAX_LISTED, name)
+        found = [*([first] if first else []), *others]
         return [one for one in found if owner in (None, one.owner)]
 
     async def search(

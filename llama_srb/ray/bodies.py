@@ -13,7 +13,7 @@ from typing import Any
 from llama_srb.config import Settings
 from llama_srb.ray.call import Headers
 from llama_srb.request.values import RequestError
-from llama_srb.serving.bodies import LARGE, LARGE_RETRY, MAX_LARGE, Slots
+from llama_srb.serving.bodies import LargeBodies
 from llama_srb.serving.keys.access import Access, AccessError, key_in
 
 Message = MutableMapping[str, Any]
@@ -28,7 +28,7 @@ class Bodies:
 
     def __init__(self, settings: Settings) -> None:
         self._access, self._seconds = Access(settings), settings.body_timeout
-        self._large, self._looked = Slots(MAX_LARGE), 0.0
+        self._large, self._looked = LargeBodies(MAX_BODY), 0.0
 
     def are_read(self, headers: Headers) -> bool:
         """Whether this client may send a body: no key is needed, or it has one, with whatever scopes."""
@@ -47,13 +47,14 @@ class Bodies:
         """The whole body; a large one takes a slot until `held` is closed. RequestError."""
         announced = next((value for name, value in headers if name.lower() == "content-length"), "0")
         size, largest, parts = 0, int(announced), list[bytes]()
-        self._make_room(0, largest, held)
+        client = key_in({name.lower(): value for name, value in headers}) or ""
+        self._make_room(0, largest, held, client)
         try:
             async with asyncio.timeout(self._seconds):
                 while (message := await receive())["type"] == "http.request":
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    self._make_room(largest, max(largest, size), held)
+                    self._make_room(largest, max(largest, size), held, client)
                     largest = max(largest, size)
                     if not message.get("more_body", False):
                         return b"".join(parts)
@@ -62,15 +63,11 @@ class Bodies:
             raise RequestError(slow, status=408, code="body_timeout") from None
         raise ClientLeft
 
-    def _make_room(self, before: int, size: int, held: contextlib.ExitStack) -> None:
+    def _make_room(self, before: int, size: int, held: contextlib.ExitStack, client: str) -> None:
         if size > MAX_BODY:
             message = f"the body has {size} bytes or more; it may have {MAX_BODY}"
             raise RequestError(message, status=413, code="too_large")
-        if before <= LARGE < size:
-            if (slot := self._large.take()) is None:
-                message = f"{MAX_LARGE} bodies of more than {LARGE} bytes are in use, which is the maximum"
-                raise RequestError(message, status=503, code="busy", retry_after=LARGE_RETRY)
-            held.enter_context(slot)
+        self._large.make_room(before, size, held, client)
 
 
 class ClientLeft(Exception):

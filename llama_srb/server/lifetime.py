@@ -44,6 +44,7 @@ from llama_srb.serving.observe.freed_memory import trim_when_grown
 from llama_srb.serving.observe.traces import NO_TRACES, Traces
 from llama_srb.serving.pending_prompts import Pending
 from llama_srb.serving.service import Service
+from llama_srb.threads import FairThreads
 
 if TYPE_CHECKING:
     from llama_srb.grpc import GrpcServer
@@ -68,6 +69,7 @@ async def serve(
     it serves until it is cancelled.
     StartError, ModelFileError or EngineError if it cannot start; then nothing is left running.
     """
+    asyncio.get_running_loop().set_default_executor(FairThreads())
     registry = _registered(settings := readable(settings))
     residency, memories = registry.residency, memories_of(settings, registry)
     access, certificate = _guarded(settings)

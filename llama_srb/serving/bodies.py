@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
+from llama_srb.memory.slots import Slots as FairSlots
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError
+from llama_srb.threads import client
 
 LARGE = 1 << 20  # bytes; only larger bodies are limited in number
 MAX_LARGE = 16  # larger bodies at the same time, until their requests have ended, because they stay in memory
+SHARE = 4  # of these
 LARGE_RETRY = 5  # seconds until one of them may have ended
+PARSED_AT_ONCE = 2  # long bodies: a thread more would only take the interpreter from the event loop
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -20,17 +25,21 @@ MANY_VALUES = 64 << 10  # bytes of a body that may have thousands of values
 
 
 class Bodies:
-    """Parses bodies as JSON. Large ones are parsed one at a time."""
+    """Parses bodies as JSON: long ones a few at a time, and of each client one."""
 
     def __init__(self) -> None:
-        self.one_at_a_time = asyncio.Lock()
+        self._turns = FairSlots(PARSED_AT_ONCE, 1)
 
     async def read(self, data: bytes, *, may_be_empty: bool = False) -> dict[str, Any]:
         """The body as a JSON object; RequestError if it is none. may_be_empty: then it has no fields."""
         if may_be_empty and not data.strip():
             return {}
-        async with self.one_at_a_time if len(data) > LARGE else contextlib.nullcontext():
+        async with self.turn(len(data)):
             return await without_stalling(len(data), parse_body, data)
+
+    def turn(self, size: int) -> contextlib.AbstractAsyncContextManager[None]:
+        """The block waits for the long bodies before it, those of the same client first."""
+        return self._turns.slot(client.get()) if size >= MANY_VALUES else contextlib.nullcontext()
 
 
 async def without_stalling(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -43,32 +52,31 @@ async def without_stalling(size: int, work: Callable[P, T], *args: P.args, **kwa
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-class Slots:
-    """A fixed number of slots."""
+class LargeBodies:
+    """The larger bodies of requests that run. most: bytes of one; count: how many at a time.
 
-    def __init__(self, count: int) -> None:
-        self.count = self._free = count
+    The last ones are for clients that have fewer than a share.
+    """
 
-    def take(self) -> contextlib.ExitStack | None:
-        """Takes a slot, which is free again when the stack is closed; None if no slot is free."""
-        if not self._free:
+    def __init__(self, most: int, count: int = MAX_LARGE, share: int = SHARE) -> None:
+        self._most, self._count, self._share = most, count, share
+        self._of: Counter[str] = Counter()  # by client
+
+    def take(self, client: str) -> contextlib.ExitStack | None:
+        """A slot of a client, which is free again when the stack is closed; None if there is none for it."""
+        left = self._count - self._of.total()
+        if left <= 0 or (left <= self._share <= self._of[client]):
             return None
-        self._free -= 1
+        self._of[client] += 1
         stack = contextlib.ExitStack()
-        stack.callback(self._release)
+        stack.callback(self._release, client)
         return stack
 
-    def _release(self) -> None:
-        self._free += 1
+    def _release(self, client: str) -> None:
+        self._of[client] -= 1
+        self._of += Counter()  # drops clients without one
 
-
-class LargeBodies:
-    """The larger bodies of requests that run. most: bytes of one; count: how many at a time."""
-
-    def __init__(self, most: int, count: int = MAX_LARGE) -> None:
-        self._most, self.slots = most, Slots(count)
-
-    def make_room(self, before: int, size: int, held: contextlib.ExitStack) -> None:
+    def make_room(self, before: int, size: int, held: contextlib.ExitStack, client: str) -> None:
         """Checks a body that has grown from `before` to `size` bytes; RequestError (413, 503).
 
         A large one takes a slot until `held` is closed.
@@ -77,9 +85,10 @@ class LargeBodies:
             message = f"the body is larger than --max-body, {self._most} bytes"
             raise RequestError(message, status=413)
         if before <= LARGE < size:
-            if (slot := self.slots.take()) is None:
+            if (slot := self.take(client)) is None:
+                used, own = self._of.total(), self._of[client]
                 message = (
-                    f"{self.slots.count} bodies of more than {LARGE} bytes are in use, which is the maximum"
+                    f"{used} bodies of more than {LARGE} bytes are in use, {own} of them yours: no more now"
                 )
                 raise RequestError(message, status=503, code="busy", retry_after=LARGE_RETRY)
             held.enter_context(slot)

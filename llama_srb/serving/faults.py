@@ -28,7 +28,10 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "timed_out": 503,
 }
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-DISK = FULL | {errno.EACCES, errno.EPERM, errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE}
+DISK = FULL | {
+    errno.EACCES, errno.EPERM, errno.EIO, errno.EROFS, errno.ESTALE, errno.EMFILE, errno.ENFILE,
+    errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ELOOP, errno.EINVAL,
+}  # fmt: skip
 DATABASE = {  # the same of SQLite
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB,

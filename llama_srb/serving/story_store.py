@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -61,6 +62,8 @@ class Head:
 
 _HEAD = TypeAdapter(Head)
 _VERSION = re.compile("[0-9a-f]{32}")
+_PART = re.compile(r"[a-z0-9_-]{1,100}\.[0-9a-f]{16}\.part")
+PART_AGE = 3600.0  # seconds: another server may have the folder, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class StoryStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / ".try").write_bytes(b"")
             (folder / ".try").unlink()
+            _remove_parts(folder)
         except OSError as error:
             raise StoriesError(f"--stories {folder} cannot be used: {error.strerror}") from None
 
@@ -144,9 +148,9 @@ class StoryStore:
 
     def _write(self, owner: str, head: Head, story: bytes) -> None:
         path = self._file(owner, head.id)
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{secrets.token_hex(8)}.part")
         try:
-            with part.open("wb") as file:
+            with part.open("xb") as file:
                 file.write(json.dumps(asdict(head)).encode() + b"\n")
                 file.write(story)
                 file.flush()
@@ -154,7 +158,8 @@ class StoryStore:
             part.replace(path)
             _sync(path.parent)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
             message = f"the story cannot be stored: {error.strerror}"
             raise RequestError(message, status=503, code="no_room") from None
 
@@ -274,6 +279,14 @@ def _read(file: BinaryIO) -> Head | None:
             return head
     log.warning("%s is no story of ours; it is left out", path)
     return None
+
+
+def _remove_parts(folder: Path) -> None:
+    """Removes what a server that was killed has begun to write."""
+    for path in folder.glob("*/*.part"):
+        with contextlib.suppress(OSError):
+            if _PART.fullmatch(path.name) and time.time() - path.lstat().st_mtime > PART_AGE:
+                path.unlink()
 
 
 def _sync(folder: Path) -> None:

@@ -207,6 +207,24 @@ INVALID: list[tuple[str, bytes, str, int | None, str]] = [
 ]
 
 
+async def test_what_another_program_puts_in_place_of_an_upload_stops_nobody(
+    serving: Serving, tmp_path: Path
+) -> None:
+    folder = tmp_path / "files"
+    files = Files(await serving(files_dir=str(folder)))
+    (tmp_path / "secret").write_text("another program's")
+    for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to(tmp_path / "secret")):
+        _, file = await files.upload([line("a")])
+        (upload,) = folder.glob(f"uploads/*{file['id']}*")
+        upload.unlink()
+        make(upload)
+        status, answer = await files.ask("GET", f"/files/{file['id']}/content")
+        assert (status, answer["error"]["code"]) == (503, "disk_unusable"), make
+        asked = {"input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": "24h"}
+        _, batch = await files.ask("POST", "/batches", json.dumps(asked))
+        assert (await files.until(batch["id"]))["status"] == "failed"
+
+
 async def test_a_key_has_a_bound_of_batches(
     serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

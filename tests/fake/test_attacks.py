@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_srb.serving.bodies import MAX_LARGE, SHARE
 from tests.support.bench import Bench
 from tests.support.hostile import PATHS
 from tests.support.processes import status
@@ -398,7 +399,7 @@ HALF = frame(1, b'{"op":"generate",', last=False) + frame(0, b" " * (1 << 19), l
 
 
 def test_fragments_of_large_messages_have_a_slot_or_are_refused(target: Target) -> None:
-    """The 16 hold their slots for --body-timeout, 2 s, so on a slow machine the test tries again."""
+    """They hold their slots for --body-timeout, 2 s, so on a slow machine the test tries again."""
     large = b'{"prompt":"x","n":1,"max_tokens":1,"junk":"' + b"a" * (2 << 20) + b'"}'
 
     def sent_away() -> bool:
@@ -427,7 +428,7 @@ def test_an_unfinished_large_message_closes_the_connection(target: Target) -> No
 def test_a_large_message_holds_its_slot_until_its_request_has_ended(target: Target) -> None:
     fields = {"op": "generate", "id": "a", "prompt": "x", "n": 1, "max_tokens": -1, "junk": "a" * (1 << 21)}
     with contextlib.ExitStack() as stack:
-        clients = [upgraded(stack, target) for _ in range(16)]
+        clients = [upgraded(stack, target) for _ in range(MAX_LARGE - SHARE)]  # what one client may have
         for client in clients:
             client.sendall(frame(1, json.dumps(fields).encode()))
             while b'"start"' not in client.recv(1 << 16):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from llama_srb.memory.filters import Filter, parse_filter
 from llama_srb.memory.memory import Memory
-from llama_srb.memory.records import Metadata
+from llama_srb.memory.records import FileStore, MemorySettings, Metadata
+from llama_srb.memory.stores import search
 from llama_srb.memory.stores.search import MOST_COMPARED, Candidate, Effort, Ended, Name, chosen
 from llama_srb.request.values import RequestError
+from tests.support.memory import WordModel
 from tests.support.waiting import soon, until
 
 DEAR = {"metadata": {f"key{i}": {"not_in": [f"word{j}" for j in range(200)]} for i in range(63)}}
@@ -100,3 +104,26 @@ def test_each_document_is_looked_up_once_and_in_proportional_time() -> None:
     few, many = seconds(20_000), seconds(400_000)
     assert asked == [*range(10_000), *range(200_000)]
     assert many < 60 * few, "20 times as many"
+
+
+async def test_what_a_search_reads_of_documents_and_their_metadata_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a hundred names of one text nor words that all chunks have make a search long."""
+    settings = MemorySettings("tales", "words", FileStore(tmp_path / "tales.db"))
+    memory = await Memory.open(settings, WordModel(8).model)
+    for i in range(20):
+        await memory.put(f"name{i}", "one text", metadata={f"key{j}": "x" * 100 for j in range(10)})
+    missing = parse_filter({"metadata": {"none": {"exists": True}}})
+    assert await memory.search("text", 5, missing) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "MOST_COMPARED", 100)
+        with pytest.raises(RequestError, match="compares more than 100 values"):
+            await memory.search("text", 5, missing)
+    await memory.put("long", "many words of a text")
+    without = dataclasses.replace(missing, before=(), lacking=("text",))
+    assert await memory.search("text", 5, without) == []
+    monkeypatch.setattr(search, "MOST_READ", 10)
+    with pytest.raises(RequestError, match="documents of more than 10 characters"):
+        await memory.search("text", 5, without)
+    await memory.close()

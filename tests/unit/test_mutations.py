@@ -39,8 +39,8 @@ def test_a_mutant_changes_code_and_no_wording(tmp_path: Path) -> None:
 
 
 def test_a_mutant_is_valid_python_with_one_change(tmp_path: Path) -> None:
-    original = (ROOT / "llama_srb/http/limits.py").read_text()
-    for mutant in mutants(ROOT / "llama_srb/http/limits.py"):
+    original = (ROOT / "llama_srb/serving/limits.py").read_text()
+    for mutant in mutants(ROOT / "llama_srb/serving/limits.py"):
         (tmp_path / "limits.py").write_text(original)
         mutant.apply(tmp_path / "limits.py")
         changed = (tmp_path / "limits.py").read_text()

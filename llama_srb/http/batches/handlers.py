@@ -11,6 +11,7 @@ from typing import BinaryIO
 from aiohttp import web
 from typing_extensions import TypedDict
 
+from llama_srb.batch.files import opened
 from llama_srb.batch.records import Batch, StoredFile, new_id
 from llama_srb.http.batches.answers import (
     BatchEntry,
@@ -93,7 +94,7 @@ class BatchRoutes:
         """The content of a file, in pieces."""
         file = await self._file(http)
         try:
-            content = await asyncio.to_thread(self._batches.store.content(file).open, "rb")
+            content = await asyncio.to_thread(opened, self._batches.store.content(file))
         except FileNotFoundError:
             message = f"the content of {file.id} is lost"
             raise RequestError(message, status=404, code="no_such_file") from None
@@ -217,5 +218,5 @@ def _require_scope(http: web.Request, endpoint: str) -> None:
     grant, rows = http[CALLER].grant, http.app[ROUTES]
     scopes = next(row.scopes for row in rows if (row.method, row.path) == ("POST", endpoint))
     if grant is not None and not grant.may(scopes):
-        message = f"{grant.name} has the scopes {' '.join(grant.scopes)}; items of {endpoint}"
+        message = f"{grant.name} has the scopes {' '.join(grant.scopes)}; lines of {endpoint}"
         raise RequestError(f"{message} need {' or '.join(scopes)}", status=403, code="scope_missing")

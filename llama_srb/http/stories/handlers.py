@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import ParamSpec, TypeVar
 
@@ -21,7 +20,6 @@ from llama_srb.serving.story_store import Expected, Head, StoryStore, no_story
 
 P = ParamSpec("P")
 T = TypeVar("T")
-MOST_THREADS = 4  # that wait for locks and disks at a time: other work needs the threads, too
 ID = re.compile(r"[a-z0-9_-]{1,100}", re.ASCII)
 
 
@@ -30,18 +28,17 @@ class StoryRoutes:
 
     def __init__(self, registry: ModelRegistry, store: StoryStore | None) -> None:
         self._registry, self._kept = registry, store
-        self._threads = asyncio.Semaphore(MOST_THREADS)
 
     async def list_stories(self, http: web.Request) -> web.Response:
         """The stories of the caller."""
-        heads = await self._in_thread(self._store.heads, http[CALLER].owner)
+        heads = await asyncio.to_thread(self._store.heads, http[CALLER].owner)
         answer: StoryList = {"object": "list", "data": [_entry(head) for head in heads]}
         return json_response(answer)
 
     async def get_story(self, http: web.Request) -> web.Response:
         """A story of the caller; 304 if the client has it."""
         store, id = self._store, _id(http)
-        found = await self._in_thread(store.get, http[CALLER].owner, id)
+        found = await asyncio.to_thread(store.get, http[CALLER].owner, id)
         if found is None:
             raise no_story(id)
         head, story = found
@@ -57,7 +54,7 @@ class StoryRoutes:
         if expected is None:
             message = 'name the version to replace: If-Match: "VERSION", or If-None-Match: * for a new story'
             raise RequestError(message, status=428, code="version_missing")
-        head = await self._in_thread(store.put, http[CALLER].owner, id, about, http[BODY], expected)
+        head = await asyncio.to_thread(store.put, http[CALLER].owner, id, about, http[BODY], expected)
         log_summary.set(f" {id} bytes={head.bytes}")
         return _answer(head)
 
@@ -68,11 +65,7 @@ class StoryRoutes:
         if forever not in ("true", "false"):
             raise wrong("forever", forever, "true or false")
         change = store.remove if forever == "true" else store.to_trash
-        return _answer(await self._in_thread(change, http[CALLER].owner, id, expected))
-
-    async def _in_thread(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        async with self._threads:
-            return await asyncio.to_thread(work, *arguments, **named)
+        return _answer(await asyncio.to_thread(change, http[CALLER].owner, id, expected))
 
     @property
     def _store(self) -> StoryStore:

@@ -101,8 +101,10 @@ class Store(Protocol):
 
     async def get(self, id: str, reader: Reader) -> Document | None: ...
 
-    async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
-        """Documents without texts, by (id, owner), those after this pair."""
+    async def documents(
+        self, reader: Reader, after: tuple[str, str], limit: int, id: str | None = None
+    ) -> list[Document]:
+        """Documents without texts, by (id, owner), those after this pair; id: only those of this id."""
 
     async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
         """What an owner has, but the document `besides`, and its prompts, the newest first.

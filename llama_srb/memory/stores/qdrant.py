@@ -122,10 +122,12 @@ class QdrantStore:
 
         return await self._in(self._reading, get)
 
-    async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
+    async def documents(
+        self, reader: Reader, after: tuple[str, str], limit: int, id: str | None = None
+    ) -> list[Document]:
         def listed() -> list[Document]:
             rows = [one.payload for one in self._points.scroll("document", owners=reader.owners)]
-            rows = [row for row in rows if (row["id"], row["owner"]) > after]
+            rows = [row for row in rows if (row["id"], row["owner"]) > after and id in (None, row["id"])]
             return [_document(row) for row in sorted(rows, key=lambda row: (row["id"], row["owner"]))[:limit]]
 
         return await self._in(self._reading, listed)

@@ -15,6 +15,8 @@ from ..filters import Filter
 from ..records import MemoryUnusable, Metadata
 
 MOST_COMPARED = 2_000_000  # conditions times documents of a search: about a second
+PER_CONDITION = 100  # bytes of metadata, which are parsed while one condition is compared
+MOST_READ = 1_000_000_000  # characters of the documents whose chunks a search reads: about a second
 AT_ONCE = 500  # candidates whose documents are looked up together
 
 
@@ -34,6 +36,7 @@ class Name:
     id: str
     owner: str
     metadata: Metadata
+    size: int = 0  # of the metadata as JSON
 
 
 class Ended(MemoryUnusable):
@@ -44,7 +47,7 @@ class Effort:
     """What a search has done, in its thread; the event loop may end it."""
 
     def __init__(self) -> None:
-        self._compared, self._ended = 0, Event()
+        self._compared, self._n_read, self._ended = 0, 0, Event()
 
     def end(self) -> None:
         self._ended.set()
@@ -58,6 +61,17 @@ class Effort:
             message = (
                 f"the search compares more than {MOST_COMPARED:,} values, the most that it may: "
                 f"{n_conditions} conditions for each document that it looks at; give fewer conditions"
+            )
+            raise RequestError(message, param="filter")
+
+    def read(self, n_characters: int) -> None:
+        """Counts the characters of a document that was read; Ended, RequestError."""
+        self.compare(0)
+        self._n_read += n_characters
+        if self._n_read > MOST_READ:
+            message = (
+                f"the search reads documents of more than {MOST_READ:,} characters, the most that it may: "
+                "ask for fewer chunks, or exclude fewer of them by private_tokens"
             )
             raise RequestError(message, param="filter")
 
@@ -116,7 +130,7 @@ def _passing(
 
 
 def _takes(filter: Filter, name: Name, effort: Effort) -> bool:
-    effort.compare(1 + len(filter.before))
+    effort.compare(1 + len(filter.before) + name.size // PER_CONDITION)
     return name.id != filter.besides and filter.takes(name.metadata)
 
 

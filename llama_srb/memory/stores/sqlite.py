@@ -26,9 +26,9 @@ from .statements import (
     MISSING_SIZES,
     NEW_ROWS,
     SCHEMA,
-    SIZES,
     UNFINISHED,
     Parts,
+    add_columns,
     document_of,
     facts_of,
     insert_chunks,
@@ -143,11 +143,14 @@ class SqliteStore:
 
         return await self._read(get)
 
-    async def documents(self, reader: Reader, after: tuple[str, str], limit: int) -> list[Document]:
+    async def documents(
+        self, reader: Reader, after: tuple[str, str], limit: int, id: str | None = None
+    ) -> list[Document]:
         def listed(db: sqlite3.Connection) -> list[Document]:
             sql, values = seen_by(reader)
-            rows = db.execute(f"{DOCUMENTS} WHERE (d.id, d.owner) > (?, ?) AND {sql} "
-                              "ORDER BY d.id, d.owner LIMIT ?", (*after, *values, limit))  # fmt: skip
+            named, names = ("1", ()) if id is None else ("d.id = ?", (id,))
+            rows = db.execute(f"{DOCUMENTS} WHERE (d.id, d.owner) > (?, ?) AND {named} AND {sql} "
+                              "ORDER BY d.id, d.owner LIMIT ?", (*after, *names, *values, limit))  # fmt: skip
             return [document_of(row) for row in rows]
 
         return await self._read(listed)
@@ -161,7 +164,7 @@ class SqliteStore:
             if len(vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
             ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
-            parts = Parts(db)
+            parts = Parts(db, effort)
             best = chosen(ranked, k, filter, partial(names_of, db), lambda one: parts.of(one)[2], effort)
             found = dict[int, Found]()
             for one, name in sorted(best, key=lambda pair: pair[0].text):  # each text is read once
@@ -277,7 +280,7 @@ class SqliteStore:
                 f"format {version}" if application == _APPLICATION else f"{tables} tables of another program"
             )
             raise MemoryUnusable(f"memory {self._name}: {self._path} has {what}; wanted: format {FORMAT}")
-        db.execute(SIZES)
+        add_columns(db)
         move_prompts(db)
         db.execute(MISSING_SIZES)
         (self._generation,) = db.execute("SELECT generation FROM state").fetchone()

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
 from . import NewDocument, Reader, Sizes, read_facts
-from .search import Candidate, Name
+from .search import Candidate, Effort, Name
 
 SCHEMA = """
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER, changes INTEGER,
@@ -19,40 +19,43 @@ CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
 CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
                     UNIQUE (owner, hash));
 CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
-                        PRIMARY KEY (owner, id)) WITHOUT ROWID;
-CREATE INDEX documents_of_text ON documents (text);
+                        is_prompt INTEGER, PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
                      start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB);
 CREATE INDEX chunks_of_text ON chunks (text, generation);
 INSERT INTO state VALUES (1, 1, 0, 0);
 """  # numbers of texts are never used again, so newer texts have higher ones
 DOCUMENTS = """
-SELECT d.id, d.owner, d.metadata, length(t.text), d.stored_at, d.text,
-       (SELECT count(*) FROM chunks c WHERE c.text = d.text AND c.generation = (SELECT generation FROM state))
-FROM documents d JOIN texts t ON t.number = d.text
+SELECT d.id, d.owner, d.metadata, s.characters, d.stored_at, d.text, s.chunks
+FROM documents d JOIN sizes s ON s.text = d.text
 """
 NEW_ROWS = """
 SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
 WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
 """
 SIZES = """
-CREATE TABLE IF NOT EXISTS sizes (text INTEGER PRIMARY KEY, bytes INTEGER, chunks INTEGER)
+CREATE TABLE IF NOT EXISTS sizes (text INTEGER PRIMARY KEY, bytes INTEGER, chunks INTEGER, characters INTEGER)
 """  # beside the texts, which would be read as a whole
 MISSING_SIZES = """
-INSERT INTO sizes SELECT t.number, length(CAST(t.text AS BLOB)), (SELECT count(*) FROM chunks c
-    WHERE c.text = t.number AND c.generation = (SELECT generation FROM state))
-FROM texts t WHERE t.number NOT IN (SELECT text FROM sizes)
+INSERT OR REPLACE INTO sizes SELECT t.number, length(CAST(t.text AS BLOB)), (SELECT count(*) FROM chunks c
+    WHERE c.text = t.number AND c.generation = (SELECT generation FROM state)), length(t.text)
+FROM texts t WHERE t.number NOT IN (SELECT text FROM sizes WHERE characters IS NOT NULL)
 """
+INDEXES = (  # what is counted and ordered without reading the metadata, which stand in the table's own rows
+    "CREATE INDEX IF NOT EXISTS documents_of_owners ON documents (owner, is_prompt, text)",
+    "CREATE INDEX IF NOT EXISTS documents_of_texts ON documents (text, stored_at)",
+    "DROP INDEX IF EXISTS documents_of_text",
+)
 USAGE = """
 SELECT is_prompt, sum(documents), sum(bytes), sum(chunks) FROM (
-    SELECT d.metadata = ? AND d.id GLOB ? AS is_prompt, count(*) AS documents, s.bytes, s.chunks
-    FROM documents d LEFT JOIN sizes s ON s.text = d.text WHERE d.owner = ? AND d.id <> ?
-    GROUP BY is_prompt, d.text
+    SELECT d.is_prompt, count(*) AS documents, s.bytes, s.chunks
+    FROM documents d INDEXED BY documents_of_owners LEFT JOIN sizes s ON s.text = d.text
+    WHERE d.owner = ? AND d.id <> ? GROUP BY d.is_prompt, d.text
 ) GROUP BY is_prompt
 """
 PROMPTS = """
-SELECT d.id, s.bytes FROM documents d LEFT JOIN sizes s ON s.text = d.text
-WHERE d.metadata = ? AND d.id GLOB ? AND d.owner = ? ORDER BY d.stored_at DESC
+SELECT d.id, s.bytes FROM documents d INDEXED BY documents_of_owners LEFT JOIN sizes s ON s.text = d.text
+WHERE d.owner = ? AND d.is_prompt ORDER BY d.stored_at DESC
 """
 PROMPTS_OF_THE_OPERATOR = """
 SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
@@ -65,6 +68,8 @@ COPIED_CHUNKS = """
 INSERT INTO chunks (generation, text, start, "end", tokens, vector)
 SELECT generation, ?, start, "end", tokens, vector FROM chunks WHERE text = ?
 """
+NAMES = "SELECT owner, id FROM documents WHERE text = ? ORDER BY stored_at, id"
+METADATA = "SELECT metadata FROM documents WHERE owner = ? AND id = ?"
 UNFINISHED = """
 SELECT number, text FROM texts t
 WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
@@ -75,18 +80,19 @@ PROMPT_ROWS = (json.dumps(PROMPT), PROMPT_ID + "*")  # metadata and id
 
 
 def usage_of(db: sqlite3.Connection, owner: str, besides: str) -> Usage:
-    rows = db.execute(USAGE, (*PROMPT_ROWS, owner, besides))
+    rows = db.execute(USAGE, (owner, besides))
     found = {is_prompt: (number, size or 0, chunks or 0) for is_prompt, number, size, chunks in rows}
     (documents, size, chunks), (prompts, prompts_size, more) = (found.get(one, (0, 0, 0)) for one in (0, 1))
     return Usage(documents, size, chunks + more, prompts, prompts_size)
 
 
 def prompts_of(db: sqlite3.Connection, owner: str) -> Sizes:
-    return [(id, size or 0) for id, size in db.execute(PROMPTS, (*PROMPT_ROWS, owner))]
+    return [(id, size or 0) for id, size in db.execute(PROMPTS, (owner,))]
 
 
 def set_size(db: sqlite3.Connection, number: int, text: str, chunks: int) -> None:
-    db.execute("INSERT OR REPLACE INTO sizes VALUES (?, ?, ?)", (number, len(text.encode()), chunks))
+    values = (number, len(text.encode()), chunks, len(text))
+    db.execute("INSERT OR REPLACE INTO sizes (text, bytes, chunks, characters) VALUES (?, ?, ?, ?)", values)
 
 
 def text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
@@ -114,10 +120,9 @@ def name_text(db: sqlite3.Connection, document: NewDocument, number: int) -> boo
     """Lets a document's name mean this text; whether it meant another one, or this one, before."""
     key = (document.owner, document.id)
     old = db.execute("SELECT text FROM documents WHERE owner = ? AND id = ?", key).fetchone()
-    metadata = json.dumps(document.metadata)
-    db.execute(
-        "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?)", (*key, number, metadata, time.time())
-    )
+    values = (*key, number, json.dumps(document.metadata), time.time(), document.is_prompt)
+    names = "owner, id, text, metadata, stored_at, is_prompt"
+    db.execute(f"INSERT OR REPLACE INTO documents ({names}) VALUES (?, ?, ?, ?, ?, ?)", values)
     if old and old[0] != number:
         remove_unnamed(db, old[0])
     return old is not None
@@ -168,13 +173,26 @@ def document_of(row: tuple[Any, ...], text: str = "") -> Document:
 
 
 def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, Iterator[Name]]:
-    """The documents of each text, the first stored one first; each is parsed when it is looked at."""
-    found: dict[int, list[tuple[str, str, str]]] = {text: [] for text in texts}
-    rows = db.execute("SELECT text, id, owner, metadata FROM documents WHERE text IN "
-                      f"({', '.join('?' * len(found))}) ORDER BY stored_at, id", tuple(found))  # fmt: skip
-    for text, *name in rows:
-        found[text].append(tuple(name))
-    return {text: (Name(id, owner, json.loads(data)) for id, owner, data in found[text]) for text in found}
+    """The documents of each text, the first stored one first; each is read when it is looked at."""
+
+    def names(text: int) -> Iterator[Name]:
+        for owner, id in db.execute(NAMES, (text,)):
+            (data,) = db.execute(METADATA, (owner, id)).fetchone()
+            yield Name(id, owner, json.loads(data), len(data))
+
+    return {text: names(text) for text in texts}
+
+
+def add_columns(db: sqlite3.Connection) -> None:
+    """A file of before has not all columns."""
+    db.execute(SIZES)
+    for table, column in (("sizes", "characters"), ("documents", "is_prompt")):
+        if column not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER")
+    is_prompt = "metadata = ? AND id GLOB ?"
+    db.execute(f"UPDATE documents SET is_prompt = ({is_prompt}) WHERE is_prompt IS NULL", PROMPT_ROWS)
+    for statement in INDEXES:
+        db.execute(statement)
 
 
 class Parts:
@@ -182,8 +200,8 @@ class Parts:
 
     KEPT = 32 << 20  # characters
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    def __init__(self, db: sqlite3.Connection, effort: Effort) -> None:
+        self._db, self._effort = db, effort
         self._texts: dict[int, str] = {}
         self._characters = 0
 
@@ -201,6 +219,7 @@ class Parts:
     def _text(self, number: int) -> str:
         if (text := self._texts.get(number)) is None:
             (text,) = self._db.execute("SELECT text FROM texts WHERE number = ?", (number,)).fetchone()
+            self._effort.read(len(text))
             self._characters += len(text)
             if self._characters > self.KEPT:
                 self._texts.clear()

@@ -26,6 +26,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from llama_srb.background import begin, in_thread
+from llama_srb.batch.files import opened
 from llama_srb.batch.output import Output, OutputError
 from llama_srb.batch.records import Batch, FoundError, Status, StoredFile, new_id
 from llama_srb.batch.room import NoRoom
@@ -224,7 +225,7 @@ class Worker:
     def _open(self, batch: Batch, stack: ExitStack | AsyncExitStack) -> tuple[Source, Output]:
         path = self._store.output(batch)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        file = stack.enter_context(self._store.upload(batch.input_file_id).open("rb"))
+        file = stack.enter_context(opened(self._store.upload(batch.input_file_id)))
         bounds = Bounds(self._line_bytes, MOST_LINES, batch.endpoint)
         grow = partial(self._store.room.grow, batch.id)
         return Source(file, bounds), stack.enter_context(Output(path, on_growth=grow))
