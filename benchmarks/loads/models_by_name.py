@@ -32,7 +32,7 @@ sys.path[:0] = [str(ROOT)]
 
 from benchmarks.loads.serving import serving  # noqa: E402
 from llama_srb.config import load  # noqa: E402
-from llama_srb.models.memory import memory_of  # noqa: E402
+from llama_srb.models.model_memory import memory_of  # noqa: E402
 from llama_srb.models.served import served  # noqa: E402
 
 NAMES = ("first", "second", "third")

@@ -30,7 +30,7 @@ from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.memory.chunks import chunks_of, cleaned
 from llama_srb.memory.embedding import Vectoriser
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import Chunking, EmbeddingModel, FileStore, MemorySettings
 from llama_srb.memory.stores.vectors import Rows
 from llama_srb.models import gguf_header

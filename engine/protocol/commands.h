@@ -5,7 +5,7 @@
 #include "grammar/structure.h"
 #include "model/facts.h"
 #include "sampling/healing.h"
-#include "sampling/marks.h"
+#include "sampling/prune_points.h"
 #include "sampling/settings.h"
 #include "util/json.h"
 

@@ -52,14 +52,14 @@ passage_limit read_end(const json & body) {
 // finish and prune
 //
 
-static const size_t n_max_marks = 16;
+static const size_t n_max_prune_points = 16;
 
 const std::vector<field_row> & contest_fields() {
     static const field_table finish = {"finish", "finish.", {{"first", integer_between(1, n_max_sequences)}}};
-    static const auto        marks  = integer_between(1, std::numeric_limits<int32_t>::max());
+    static const auto        points = integer_between(1, std::numeric_limits<int32_t>::max());
     static const field_table prune  = {"prune",
                                        "prune.",
-                                       {{"at", list_of(marks, 1, n_max_marks), true},
+                                       {{"at", list_of(points, 1, n_max_prune_points), true},
                                         {"keep", integer_between(1, n_max_sequences), true},
                                         {"by", one_of({"certainty", "logprob"})}}};
     static const std::vector<field_row> rows = {

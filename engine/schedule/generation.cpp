@@ -43,7 +43,7 @@ static std::string end_text(const request & r, const sequence & s, size_t i, con
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text   = text_stream(settings.ends.finder, settings.ends.shown, settings.ends.passages);
+    s.output.text   = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
     s.output.guard  = phrase_guard(settings.banned.finder);
     s.output.n_sent = s.generated.size();
     for (size_t k = 0; k < s.generated.size(); k++) {
@@ -62,7 +62,7 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
 }
 
 std::vector<llama_token> seen_tokens(const request & r, const sequence & s, const vocabulary & vocab) {
-    const text_stream &      text   = s.output.text;
+    const stop_matcher &     text   = s.output.text;
     std::vector<llama_token> tokens = s.generated;
     if (tokens.size() > s.answer.n_before && ends_text(s, tokens.back(), vocab) &&
         end_text(r, s, tokens.size() - 1, vocab).empty()) {
@@ -247,7 +247,7 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
         return false;
     }
     if (second->return_free) {
-        const text_stream & text = s.output.text;
+        const stop_matcher & text = s.output.text;
         append_then(to.out, r.id, {s.index, n_drawn(s), reason, text.stop_text(), text.passage()});
     }
     cut_cells(r, s, r.n_prompt() + common_length(tokens, s.generated), to.tree);
@@ -255,11 +255,11 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.generated     = std::move(tokens);
     s.generated.insert(s.generated.end(), second->text.begin(), second->text.end());
     s.answer.n_before = s.generated.size();
-    r.contest.marks.end(s.contest.n_marks);
+    r.pruning.points.end(s.pruning.n_points);
     s.plan.settings  = second->settings;
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
-    s.output.text    = text_stream(second->settings->ends.finder, second->settings->ends.shown);
+    s.output.text    = stop_matcher(second->settings->ends.finder, second->settings->ends.shown);
     s.output.guard   = phrase_guard(second->settings->banned.finder);
     s.sampling.scores.clear();
     s.sampling.banned.clear();
@@ -337,12 +337,12 @@ void sampled::take(sample & d, const update_context & to) const {
     if (stopped || full) {
         end(r, s, stopped ? "stop" : "length", to);
     } else {
-        reach_mark(r, s);
+        reach_prune_point(r, s);
     }
 }
 
 void sampled::end(request & r, sequence & s, const char * reason, const update_context & to) const {
-    text_stream &     text     = s.output.text;
+    stop_matcher &    text     = s.output.text;
     const bool        may_stop = (int32_t) s.generated.size() > s.plan.settings->n_min;
     const std::string rest =
         text.stopped() ? "" : text.feed(s.output.guard.finish(), may_stop) + text.finish();

@@ -171,7 +171,7 @@ void pin_again(request_lists & requests, int32_t n_ctx_seq) {
         r->command->exact    = true;
         r->command->adapters = p.adapters;
         r->prompt.n_ctx      = n_ctx_seq;
-        r->was.announced     = true;
+        r->announced         = true;
         r->times.arrived     = ggml_time_us();
         requests.queue.push_front(std::move(r));
     }
@@ -212,8 +212,8 @@ static void fork_from(request & r, sequence & s, const sequence_name & fork, con
     s.duplicate.n_forked = s.generated.size();
     s.sampling.scores    = other.sampling.scores;
     s.sampling.scores.resize(std::min(s.sampling.scores.size(), s.generated.size()));
-    const auto & at   = r.command->prune.at;
-    s.contest.n_marks = std::upper_bound(at.begin(), at.end(), (int32_t) s.generated.size()) - at.begin();
+    const auto & at    = r.command->prune.at;
+    s.pruning.n_points = std::upper_bound(at.begin(), at.end(), (int32_t) s.generated.size()) - at.begin();
 }
 
 static void check_extension(const request * r, const command & c) {

@@ -7,16 +7,16 @@
 static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
 static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
 
-// The youngest sequence that waits at a mark gives up its slot; its cells stay as an idle branch while there is room.
+// The youngest sequence that waits at a prune point gives up its slot; its cells stay as an idle branch while there is room.
 // False: none waits there.
 static bool park_waiting(request_lists & requests, prefix_tree & tree, int32_t last_priority) {
     for (auto it = requests.active.rbegin(); it != requests.active.rend(); ++it) {
         request & r = **it;
-        if (r.priority() > last_priority || r.contest.n_at_marks == r.contest.n_parked) {
+        if (r.priority() > last_priority || r.pruning.n_at_points == r.pruning.n_parked) {
             continue;
         }
         const auto s = std::find_if(r.sequences.rbegin(), r.sequences.rend(),
-                                    [](const sequence & s) { return s.cells && s.contest.waits; });
+                                    [](const sequence & s) { return s.cells && s.pruning.waits; });
         free_sequence(tree, r, *s, true);
         return true;
     }
@@ -107,7 +107,7 @@ int32_t sequence_planner::n_needed() const {
     int32_t n = 0;
     for (const auto & r : requests.active) {
         for (const sequence & s : r->sequences) {
-            const bool runs = s.cells && !s.contest.waits && plan.whose.serves(*r);
+            const bool runs = s.cells && !s.pruning.waits && plan.whose.serves(*r);
             n += runs ? std::min(n_missing(*r, s), s.kind->n_urgent()) : 0;
         }
     }
@@ -132,7 +132,7 @@ void sequence_planner::plan_running() {
         const size_t i_first = plan.rows.size();
         for (sequence & s : r->sequences) {
             const bool runs =
-                s.cells && !s.contest.waits && !s.kind->is_background() && plan.whose.serves(*r);
+                s.cells && !s.pruning.waits && !s.kind->is_background() && plan.whose.serves(*r);
             if (runs && !share_row(*r, s, i_first)) {
                 add_tokens(*r, s, n_room < n_wanted ? std::min(n_chunk, n_room - plan.n_tokens()) : n_chunk);
             }
@@ -174,7 +174,7 @@ void sequence_planner::plan_late_starts() {
     request * next = nullptr;
     while ((next = next_to_start()) && make_slot(requests, tree, plan.whose.priority, params.n_parallel)) {
         const auto s = std::find_if(next->sequences.begin(), next->sequences.end(), [](const sequence & s) {
-            return !s.over && !s.cells && !s.contest.waits;
+            return !s.over && !s.cells && !s.pruning.waits;
         });
         s->cells     = open_late(*next, *s);
         if (!s->cells) {

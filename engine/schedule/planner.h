@@ -35,7 +35,7 @@ class planner {
     uint64_t             last_adapters    = 0; // key of the last step's set
 };
 
-// Whether another sequence may run (may_start), for which others that wait at a mark give up their slots.
+// Whether another sequence may run (may_start), for which others that wait at a prune point give up their slots.
 bool make_slot(request_lists & requests, prefix_tree & tree, int32_t last_priority, int32_t n_parallel);
 // Preempts the youngest sequence or prompt, of the requests of a later priority if one is given. False: none of those, or
 // only the oldest request's last one, has cells.

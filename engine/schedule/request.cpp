@@ -65,14 +65,14 @@ void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
     }
     s.cells = nullptr;
     r.n_live--;
-    r.contest.n_parked += s.contest.waits;
+    r.pruning.n_parked += s.pruning.waits;
 }
 
 void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep) {
-    if (s.contest.waits) {
-        r.contest.marks.leave(s.contest.n_marks - 1, s.contest.arrival);
+    if (s.pruning.waits) {
+        r.pruning.points.leave(s.pruning.n_points - 1, s.pruning.arrival);
     }
-    release_from_mark(r, s);
+    release_from_prune_point(r, s);
     if (s.cells) {
         free_sequence(tree, r, s, keep);
     }
@@ -111,16 +111,16 @@ double mean_of(const std::vector<token_score> & scores, float token_score::* whi
     return scores.empty() ? 0.0 : sum_of(scores, which) / (double) scores.size();
 }
 
-void reach_mark(request & r, sequence & s) {
+void reach_prune_point(request & r, sequence & s) {
     const prune_settings & prune = r.command->prune;
-    const size_t           mark  = s.contest.n_marks;
-    if (mark >= prune.at.size() || s.answer.n_before > 0 || (int32_t) s.generated.size() < prune.at[mark]) {
+    const size_t           point = s.pruning.n_points;
+    if (point >= prune.at.size() || s.answer.n_before > 0 || (int32_t) s.generated.size() < prune.at[point]) {
         return;
     }
     const auto   by    = prune.by_certainty ? &token_score::certainty : &token_score::logprob;
     const double score = mean_of(s.sampling.scores, by);
-    s.contest          = {mark + 1, true, r.contest.marks.arrive(mark, score)};
-    r.contest.n_at_marks++;
+    s.pruning          = {point + 1, true, r.pruning.points.arrive(point, score)};
+    r.pruning.n_at_points++;
 }
 
 bool ends_by_itself(const char * reason) {
@@ -136,17 +136,17 @@ static int64_t n_left_of(const request & r, const sequence & s) {
 
 void count_end(request & r, const sequence & s, const char * reason) {
     const bool whole = ends_by_itself(reason);
-    r.contest.n_ended += whole;
+    r.pruning.n_ended += whole;
     if (whole && s.answer.n_before == 0) {
-        r.contest.marks.end(s.contest.n_marks);
+        r.pruning.points.end(s.pruning.n_points);
     }
     if (!whole && std::string_view(reason) != "cancelled") {
-        r.contest.n_saved += n_left_of(r, s);
+        r.pruning.n_saved += n_left_of(r, s);
     }
 }
 
-void release_from_mark(request & r, sequence & s) {
-    r.contest.n_at_marks -= s.contest.waits;
-    r.contest.n_parked -= s.contest.waits && !s.cells;
-    s.contest.waits = false;
+void release_from_prune_point(request & r, sequence & s) {
+    r.pruning.n_at_points -= s.pruning.waits;
+    r.pruning.n_parked -= s.pruning.waits && !s.cells;
+    s.pruning.waits = false;
 }

@@ -5,7 +5,7 @@
 #include "cache/prefix_cache.h"
 #include "protocol/commands.h"
 #include "protocol/events.h"
-#include "sampling/marks.h"
+#include "sampling/prune_points.h"
 #include "sampling/token_sampler.h"
 #include "text/banned_phrases.h"
 #include "text/stop_strings.h"
@@ -69,7 +69,7 @@ struct sequence_sampling {
 
 // The text of a sequence on its way to the client.
 struct sequence_output {
-    text_stream                   text;
+    stop_matcher                  text;
     phrase_guard                  guard;
     std::unique_ptr<chat_message> message;    // of a chat
     std::vector<std::string>      logprobs;   // JSON, of tokens whose text is held back
@@ -77,10 +77,10 @@ struct sequence_output {
 };
 
 // How a sequence stands among the others of its request, where `prune` compares them.
-struct contest_state {
-    size_t       n_marks = 0;     // at which it has arrived
-    bool         waits   = false; // at the last of them, until the others are there
-    mark_arrival arrival;         // at the last of them
+struct pruning_state {
+    size_t           n_points = 0;     // at which it has arrived
+    bool             waits    = false; // at the last of them, until the others are there
+    arrival_at_point arrival;          // at the last of them
 };
 
 // Whether a sequence is a duplicate of another one.
@@ -117,7 +117,7 @@ struct sequence {
     sequence_sampling        sampling;
     sequence_output          output;
     answer_state             answer;
-    contest_state            contest;
+    pruning_state            pruning;
     duplicate_state          duplicate;
     score_state              score;
 };
@@ -140,20 +140,13 @@ struct request_times {
     int64_t progress = 0; // was reported last
 };
 
-// What has happened to a request.
-struct request_flags {
-    bool cancelled = false; // a prefix that no client waits for any more
-    bool announced = false; // the client knows that it waits
-    bool failed    = false; // an error has ended it
-};
-
 // What `finish` and `prune` have seen of a request's sequences.
-struct contest_counts {
-    int32_t   n_ended    = 0; // sequences that have ended by themselves
-    int32_t   n_at_marks = 0; // that wait at a mark
-    int32_t   n_parked   = 0; // of these: that have given up their cells
-    int64_t   n_saved    = 0; // tokens that sequences could still have had, at most, when they were ended
-    mark_list marks;
+struct pruning_counts {
+    int32_t      n_ended     = 0; // sequences that have ended by themselves
+    int32_t      n_at_points = 0; // that wait at a point
+    int32_t      n_parked    = 0; // of these: that have given up their cells
+    int64_t      n_saved     = 0; // tokens that sequences could still have had, at most, when they were ended
+    prune_points points;
 };
 
 struct request {
@@ -165,13 +158,15 @@ struct request {
     int32_t                           n_live   = 0; // sequences that run
     int32_t                           n_over   = 0; // sequences that have ended
     int64_t                           n_tokens = 0; // generated or scored, by all sequences
-    contest_counts                    contest;
-    request_flags                     was;
+    pruning_counts                    pruning;
+    bool                              cancelled = false; // a prefix that no client waits for any more
+    bool                              announced = false; // the client knows that it waits
+    bool                              failed    = false; // an error has ended it
     request_times                     times;
 
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
     // Sequences that wait for a slot.
-    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live - contest.n_parked; }
+    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live - pruning.n_parked; }
     bool        prefix_only() const { return sequences.empty(); }
     bool        is_pin() const { return !command->pin.empty(); }
     int32_t     priority() const { return command->priority; } // the lower, the earlier
@@ -228,10 +223,10 @@ void drop_prompt(prefix_tree & tree, request & r);
 
 double sum_of(const std::vector<token_score> & scores, float token_score::* which);
 double mean_of(const std::vector<token_score> & scores, float token_score::* which);
-// The sequence has a token more: it may have arrived at the next mark, where it waits. Second answers have no marks.
-void reach_mark(request & r, sequence & s);
-// The sequence waits at a mark no more.
-void release_from_mark(request & r, sequence & s);
+// The sequence has a token more: it may have arrived at the next prune point, where it waits. Second answers have none.
+void reach_prune_point(request & r, sequence & s);
+// The sequence waits at a prune point no more.
+void release_from_prune_point(request & r, sequence & s);
 // "stop" and "length"; else others have ended the sequence.
 bool ends_by_itself(const char * reason);
 // The sequence ends for this reason.

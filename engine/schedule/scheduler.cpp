@@ -17,37 +17,34 @@ static const int64_t t_return_us = 1000000;    // without work, before freed mem
 static const int64_t t_sleep_us  = 3600000000; // with nothing to do
 static const int64_t t_disk_us   = 100;        // between two looks for an answer of the disk
 
-scheduler::caches::caches(const served_model & model, const scheduler_params & params)
-    : cells(model.ctx), prefixes(cells, model.vocab, params.cache_cells, params.n_parallel, params.store) {}
-
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
-    : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), kept(model, params),
+    : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), cells(model.ctx),
+      prefixes(cells, model.vocab, params.cache_cells, params.n_parallel, params.store),
       admits(params.n_parallel),
-      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), kept.cells.facts.exact}),
-      decodes(ctx, params.n_batch, params.n_parallel), updates{model.vocab, kept.prefixes.tree, out} {}
+      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), cells.facts.exact}),
+      decodes(ctx, params.n_batch, params.n_parallel), updates{model.vocab, prefixes.tree, out} {}
 
 void scheduler::run(command_reader & reader) {
-    while (!noted.input_ended || !idle()) {
+    while (!input_ended || !idle()) {
         for (command & c : reader.take(patience_us())) {
-            noted.count.n_commands += c.what != command::status;
-            noted.last.busy = c.what != command::status ? ggml_time_us() : noted.last.busy;
+            n_commands += c.what != command::status;
+            t_last_busy = c.what != command::status ? ggml_time_us() : t_last_busy;
             take(std::move(c));
         }
         const bool works = !idle();
         step();
-        noted.last.worked = works ? ggml_time_us() : noted.last.worked;
-        noted.last.busy   = std::max(noted.last.busy, noted.last.worked);
+        t_last_worked = works ? ggml_time_us() : t_last_worked;
+        t_last_busy   = std::max(t_last_busy, t_last_worked);
         if (idle()) {
-            kept.prefixes.end_searches();
+            prefixes.end_searches();
         }
         // copies of idle prefixes take at most a twentieth of the time between two steps
         const bool busy = !idle() || patience_us() > 0;
-        kept.prefixes.tree.trim_to_budget(
-            {busy, idle() ? t_piece_us : noted.count.t_last_step / 20, plans.token_us()});
+        prefixes.tree.trim_to_budget({busy, idle() ? t_piece_us : t_last_step / 20, plans.token_us()});
         if (is_quiet()) {
             return_freed_memory();
-            noted.last.returned = ggml_time_us();
+            t_last_returned = ggml_time_us();
         }
     }
 }
@@ -56,12 +53,12 @@ void scheduler::step() {
     const int64_t t_begin = ggml_time_us();
     for (auto & r : requests.active) {
         end_full(*r, updates);
-        pass_marks(*r, params.n_parallel, updates);
+        pass_prune_points(*r, params.n_parallel, updates);
     }
     sweep(); // cancelled requests take no part in this step
-    admits.preempt_later(requests, kept.prefixes);
-    admits.admit(requests, kept.prefixes.tree);
-    const step_plan plan = plans.plan(requests, kept.prefixes, kept.rows);
+    admits.preempt_later(requests, prefixes);
+    admits.admit(requests, prefixes.tree);
+    const step_plan plan = plans.plan(requests, prefixes, rows);
     if (plan.empty()) {
         end_stuck(requests, updates);
     }
@@ -70,24 +67,24 @@ void scheduler::step() {
     }
     report_waiting();
     const int32_t n_tokens = plan.n_tokens();
-    const bool    steady   = n_tokens == noted.count.n_last_tokens && n_tokens > 0 && plan.n_prefill == 0;
+    const bool    steady   = n_tokens == n_last_tokens && n_tokens > 0 && plan.n_prefill == 0;
     if (!steady && n_tokens > 0) {
         write_out(true);
     }
-    noted.count.n_last_tokens = n_tokens;
-    noted.count.rested        = plan.empty() && !vectors.busy();
-    noted.count.n_steps += n_tokens > 0 || vectors.busy();
+    n_last_tokens = n_tokens;
+    rested        = plan.empty() && !vectors.busy();
+    n_steps += n_tokens > 0 || vectors.busy();
     if (n_tokens > 0 ? decode(plan) : !plan.empty()) {
-        noted.count.n_step_tokens += n_tokens;
+        n_step_tokens += n_tokens;
         sample_and_update(plan);
     }
     step_vectors(plan);
     sweep();
-    if (!steady || idle() || ggml_time_us() - noted.last.written >= t_write_us) {
+    if (!steady || idle() || ggml_time_us() - t_last_written >= t_write_us) {
         write_out(!steady);
     }
-    noted.count.t_last_step = n_tokens > 0 ? ggml_time_us() - t_begin : 0;
-    noted.count.t_steps += noted.count.t_last_step;
+    t_last_step = n_tokens > 0 ? ggml_time_us() - t_begin : 0;
+    t_steps += t_last_step;
 }
 
 bool scheduler::decode(const step_plan & plan) {
@@ -96,9 +93,9 @@ bool scheduler::decode(const step_plan & plan) {
         plans.decoded(plan, decodes.t_last_us());
         return true;
     }
-    plans.undo(plan, requests, kept.prefixes.tree);
+    plans.undo(plan, requests, prefixes.tree);
     // code 1: there were no cells, and nothing has changed. The planner counts cells, so this is a precaution.
-    if (code != 1 || !preempt_youngest(requests, kept.prefixes.tree)) {
+    if (code != 1 || !preempt_youngest(requests, prefixes.tree)) {
         fail_all("llama_decode failed with code " + std::to_string(code));
     }
     return false;
@@ -114,10 +111,10 @@ void scheduler::sample_and_update(const step_plan & plan) {
     std::vector<planned_rows> started;
     for (const planned_prompt & p : plan.prompts) {
         if (p.i_row >= 0 && p.r->command->cache) {
-            kept.rows.add(p.r->command->prompt, p.r->command->adapters.key,
-                          llama_get_logits_ith(model.ctx, p.i_row), n_vocab);
+            rows.add(p.r->command->prompt, p.r->command->adapters.key,
+                     llama_get_logits_ith(model.ctx, p.i_row), n_vocab);
         }
-        for (const planned_rows & row : plans.start_sequences(p, requests, kept.prefixes.tree)) {
+        for (const planned_rows & row : plans.start_sequences(p, requests, prefixes.tree)) {
             started.push_back(row);
         }
     }
@@ -144,7 +141,7 @@ void scheduler::step_vectors(const step_plan & plan) {
 // The content of all cells is unknown, so all are cleared before a snapshot could be taken of them: the next request
 // finds a sound state.
 void scheduler::fail_all(const std::string & message) {
-    kept.prefixes.tree.clear();
+    prefixes.tree.clear();
     for (auto & r : requests.active) {
         for (sequence & s : r->sequences) {
             s.cells = nullptr;
@@ -175,12 +172,12 @@ void scheduler::sweep() {
         if (r->is_pin()) {
             keep_pin(*r, requests, model.facts.n_ctx_seq, updates);
         }
-        return finish_request(*r, kept.history, updates);
+        return finish_request(*r, history, updates);
     };
     requests.active.remove_if(finished);
     auto & queue = requests.queue;
     queue.erase(std::remove_if(queue.begin(), queue.end(), finished), queue.end());
-    free_adapters(*model.facts.adapters, model.ctx, vectors, kept.prefixes);
+    free_adapters(*model.facts.adapters, model.ctx, vectors, prefixes);
 }
 
 //
@@ -223,13 +220,13 @@ void scheduler::take(command && c) {
         case command::extend: extend(c); break;
         case command::status: report_status(c.id); break;
         case command::limits:
-            kept.prefixes.limit_memory(c.cache_ram);
+            prefixes.limit_memory(c.cache_ram);
             out += c.line;
             break;
-        case command::unpin:        out += answer_to_unpin(c, requests, kept.prefixes.tree); break;
+        case command::unpin:        out += answer_to_unpin(c, requests, prefixes.tree); break;
         case command::load_adapter: out += answer_to_load(c, *model.facts.adapters); break;
         case command::answer:       out += c.line; break;
-        case command::end_of_input: noted.input_ended = true; break;
+        case command::end_of_input: input_ended = true; break;
     }
 }
 
@@ -248,8 +245,7 @@ void scheduler::submit(command && c) {
     }
     const std::string id = c.id;
     try {
-        auto r =
-            make_request(std::move(c), requests, kept.history, model.facts, model.vocab, kept.prefixes.tree);
+        auto r = make_request(std::move(c), requests, history, model.facts, model.vocab, prefixes.tree);
         if (r->prefix_only() && !r->is_pin()) {
             supersede_prefix_of(r->command->client);
         }
@@ -283,7 +279,7 @@ void scheduler::extend(const command & c) {
 }
 
 void scheduler::report_status(const std::string & id) {
-    const cell_counts cells = kept.prefixes.tree.counts();
+    const cell_counts cells = prefixes.tree.counts();
     status_report     report;
     report.n_cells       = cells.n_cells;
     report.n_used        = cells.n_used;
@@ -292,10 +288,10 @@ void scheduler::report_status(const std::string & id) {
     report.n_shared      = cells.n_shared;
     report.n_requests    = (int64_t) requests.active.size();
     report.n_live        = requests.n_live();
-    report.n_commands    = noted.count.n_commands;
-    report.n_steps       = noted.count.n_steps;
-    report.n_step_tokens = noted.count.n_step_tokens;
-    report.t_steps       = noted.count.t_steps;
+    report.n_commands    = n_commands;
+    report.n_steps       = n_steps;
+    report.n_step_tokens = n_step_tokens;
+    report.t_steps       = t_steps;
     report.t_model       = decodes.t_all_us();
     // Requests of later priorities yield, so they make no server full: they do not count as waiting.
     for (const auto & r : requests.queue) {
@@ -313,15 +309,15 @@ void scheduler::report_waiting() {
     int64_t position = 0;
     for (auto & r : requests.queue) {
         position++;
-        if (!r->was.announced && !r->prefix_only()) {
-            r->was.announced = true;
+        if (!r->announced && !r->prefix_only()) {
+            r->announced = true;
             append_queued(out, r->id, position);
         }
     }
     for (auto & r : requests.active) {
-        if (r->prompt.n_cached < 0 && !r->was.announced) {
+        if (r->prompt.n_cached < 0 && !r->announced) {
             append_accepted(out, r->id, r->number);
-            r->was.announced = true;
+            r->announced = true;
         }
     }
 }
@@ -337,15 +333,14 @@ bool scheduler::idle() const {
 // Whether the last step had nothing to do, and a request waits for an answer of the disk.
 bool scheduler::waits_for_disk() const {
     const auto waits = [this](const auto & r) {
-        return !r->prompt.cells && kept.prefixes.is_open(r->prompt.search);
+        return !r->prompt.cells && prefixes.is_open(r->prompt.search);
     };
-    return noted.count.rested && !vectors.busy() &&
-           std::any_of(requests.active.begin(), requests.active.end(), waits);
+    return rested && !vectors.busy() && std::any_of(requests.active.begin(), requests.active.end(), waits);
 }
 
 // Whether there was no request for a while, and freed memory is still to be returned.
 bool scheduler::is_quiet() const {
-    return idle() && noted.last.returned < noted.last.busy && ggml_time_us() >= noted.last.busy + t_return_us;
+    return idle() && t_last_returned < t_last_busy && ggml_time_us() >= t_last_busy + t_return_us;
 }
 
 // How long the loop may block for commands.
@@ -353,14 +348,14 @@ int64_t scheduler::patience_us() const {
     if (!idle()) {
         return waits_for_disk() ? t_disk_us : 0;
     }
-    if (kept.prefixes.is_copying()) {
+    if (prefixes.is_copying()) {
         return 0;
     }
-    const bool needs_trim = kept.prefixes.tree.needs_trim();
-    if (!needs_trim && noted.last.returned >= noted.last.busy) {
+    const bool needs_trim = prefixes.tree.needs_trim();
+    if (!needs_trim && t_last_returned >= t_last_busy) {
         return t_sleep_us;
     }
-    const int64_t until = needs_trim ? noted.last.worked + t_quiet_us : noted.last.busy + t_return_us;
+    const int64_t until = needs_trim ? t_last_worked + t_quiet_us : t_last_busy + t_return_us;
     return std::max(until - ggml_time_us(), (int64_t) 0);
 }
 
@@ -369,7 +364,7 @@ int64_t scheduler::patience_us() const {
 void scheduler::write_out(bool yield) {
     const bool written = !out.empty();
     write_lines(params.fd_out, out);
-    noted.last.written = ggml_time_us();
+    t_last_written = ggml_time_us();
     if (written && yield) {
         std::this_thread::yield();
     }

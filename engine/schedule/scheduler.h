@@ -38,34 +38,6 @@ class scheduler {
         const model_vocabulary vocab;
         llama_context * const  ctx;
     };
-    // What remains of texts that were computed.
-    struct caches {
-        caches(const served_model & model, const scheduler_params & params);
-
-        llama_cells  cells;
-        prefix_cache prefixes;
-        row_list     rows;    // of prompts
-        record_list  history; // of requests that have ended
-    };
-    struct counters {
-        int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0; // since the start; us
-        int64_t t_last_step   = 0;                                           // us; 0: it decoded nothing
-        int32_t n_last_tokens = 0;                                           // of the last step
-        bool    rested        = false; // the last step had nothing to do
-    };
-    // When something happened last, us.
-    struct times {
-        int64_t written  = 0;
-        int64_t worked   = 0; // there was a request
-        int64_t busy     = 0; // the same, or a command came
-        int64_t returned = 0; // freed memory was returned
-    };
-    struct activity {
-        counters count;
-        times    last;
-        bool     input_ended = false;
-    };
-
     void    take(command && c);
     bool    is_taken(const command & c);
     void    submit(command && c);
@@ -88,12 +60,27 @@ class scheduler {
     const served_model     model;
     const scheduler_params params;
     embedder &             vectors;
-    caches                 kept;
-    request_lists          requests;
-    admission              admits;
-    planner                plans;
-    decoder                decodes;
-    std::string            out; // this step's events
-    const update_context   updates;
-    activity               noted;
+    // What remains of texts that were computed.
+    llama_cells          cells;
+    prefix_cache         prefixes;
+    row_list             rows;    // of prompts
+    record_list          history; // of requests that have ended
+    request_lists        requests;
+    admission            admits;
+    planner              plans;
+    decoder              decodes;
+    std::string          out; // this step's events
+    const update_context updates;
+    // Since the start; us.
+    int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0;
+    // Of the last step.
+    int64_t t_last_step   = 0; // us; 0: it decoded nothing
+    int32_t n_last_tokens = 0;
+    bool    rested        = false; // it had nothing to do
+    // When something happened last, us.
+    int64_t t_last_written  = 0;
+    int64_t t_last_worked   = 0; // there was a request
+    int64_t t_last_busy     = 0; // the same, or a command came
+    int64_t t_last_returned = 0; // freed memory was returned
+    bool    input_ended     = false;
 };

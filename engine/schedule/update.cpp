@@ -62,17 +62,17 @@ void take_echo(const step_plan & plan, const std::vector<sample> & samples, cons
 // As many sequences as the client wants have ended by themselves: the others end with what they have.
 static void end_surplus(request & r, const update_context & to) {
     const int32_t n_first = r.command->finish.first;
-    if (n_first > 0 && r.contest.n_ended >= n_first && r.n_over < (int32_t) r.sequences.size()) {
+    if (n_first > 0 && r.pruning.n_ended >= n_first && r.n_over < (int32_t) r.sequences.size()) {
         cancel_request(r, -1, "surplus", to);
     }
 }
 
 void take_samples(std::vector<sample> & samples, const update_context & to) {
     for (sample & d : samples) {
-        if (d.error && !d.r->was.failed) {
+        if (d.error && !d.r->failed) {
             fail_request(*d.r, *d.error, to);
         }
-        if (d.r->was.failed || d.s->over) {
+        if (d.r->failed || d.s->over) {
             continue;
         }
         d.r->times.prefilled = d.r->times.prefilled ? d.r->times.prefilled : ggml_time_us();
@@ -96,41 +96,41 @@ void report_progress(request & r, const update_context & to) {
 
 void end_full(request & r, const update_context & to) {
     for (sequence & s : r.sequences) {
-        if (r.prompt.computed && !r.was.failed && !s.over && !s.cells && r.is_full(s)) {
+        if (r.prompt.computed && !r.failed && !s.over && !s.cells && r.is_full(s)) {
             s.kind->end(r, s, "length", to);
             end_surplus(r, to);
         }
     }
 }
 
-// The least number of marks at which a sequence has arrived that is still to come to others.
-static size_t n_marks_of_all(const request & r) {
+// The least number of prune points at which a sequence has arrived that is still to come to others.
+static size_t n_points_of_all(const request & r) {
     size_t n = std::numeric_limits<size_t>::max();
     for (const sequence & s : r.sequences) {
-        n = s.over || s.answer.n_before > 0 ? n : std::min(n, s.contest.n_marks);
+        n = s.over || s.answer.n_before > 0 ? n : std::min(n, s.pruning.n_points);
     }
     return n;
 }
 
-void pass_marks(request & r, int32_t n_parallel, const update_context & to) {
+void pass_prune_points(request & r, int32_t n_parallel, const update_context & to) {
     const prune_settings & prune = r.command->prune;
-    if (r.contest.n_at_marks == 0 || r.was.failed) {
+    if (r.pruning.n_at_points == 0 || r.failed) {
         return;
     }
-    const size_t n_passed = (int32_t) r.sequences.size() > n_parallel ? prune.at.size() : n_marks_of_all(r);
+    const size_t n_passed = (int32_t) r.sequences.size() > n_parallel ? prune.at.size() : n_points_of_all(r);
     for (sequence & s : r.sequences) {
-        if (!s.contest.waits || s.contest.n_marks > n_passed) {
+        if (!s.pruning.waits || s.pruning.n_points > n_passed) {
             continue;
         }
-        release_from_mark(r, s);
-        if (r.contest.marks.is_beaten(prune, s.contest.n_marks - 1, s.contest.arrival)) {
+        release_from_prune_point(r, s);
+        if (r.pruning.points.is_beaten(prune, s.pruning.n_points - 1, s.pruning.arrival)) {
             s.kind->end(r, s, "pruned", to);
         }
     }
 }
 
 void cancel_request(request & r, int32_t index, const char * reason, const update_context & to) {
-    r.was.cancelled = r.was.cancelled || r.prefix_only();
+    r.cancelled = r.cancelled || r.prefix_only();
     for (sequence & s : r.sequences) {
         if (!s.over && (index < 0 || s.index == index)) {
             s.kind->end(r, s, reason, to);
@@ -150,7 +150,7 @@ void fail_request(request & r, const command_error & e, const update_context & t
     if (r.prompt.cells) {
         drop_prompt(to.tree, r);
     }
-    r.was.failed = true;
+    r.failed = true;
 }
 
 void end_stuck(request_lists & requests, const update_context & to) {
@@ -174,7 +174,7 @@ void end_stuck(request_lists & requests, const update_context & to) {
 //
 
 void keep_pin(request & r, request_lists & requests, int32_t n_ctx_seq, const update_context & to) {
-    if (!r.prompt.computed || !r.prompt.cells || r.was.failed || r.was.cancelled) {
+    if (!r.prompt.computed || !r.prompt.cells || r.failed || r.cancelled) {
         return;
     }
     save_prompt(to.tree, r);
@@ -184,7 +184,7 @@ void keep_pin(request & r, request_lists & requests, int32_t n_ctx_seq, const up
     r.prompt.cells   = nullptr;
     const auto limit = [&](const std::unique_ptr<request> & other) {
         other->prompt.n_ctx = n_ctx_beside_pins(*other->command, to.tree, n_ctx_seq);
-        if (!other->is_pin() && !other->was.failed && other->n_prompt() + 1 > other->prompt.n_ctx) {
+        if (!other->is_pin() && !other->failed && other->n_prompt() + 1 > other->prompt.n_ctx) {
             fail_request(*other, beside_pins(*other, to.tree), to);
         }
     };
@@ -202,16 +202,16 @@ static done_report report_of(const request & r) {
                                  ms(t.arrived, t.admitted),       ms(t.admitted, t.prefilled),
                                  ms(t.prefilled, ggml_time_us()), {}};
     if (r.command->finish.given || r.command->prune.keep > 0) {
-        report.n_saved = r.contest.n_saved;
+        report.n_saved = r.pruning.n_saved;
     }
     return report;
 }
 
 bool finish_request(request & r, record_list & history, const update_context & to) {
-    if (r.was.failed) {
+    if (r.failed) {
         return true;
     }
-    if (r.prefix_only() ? !r.prompt.computed && !r.was.cancelled : r.n_over < (int32_t) r.sequences.size()) {
+    if (r.prefix_only() ? !r.prompt.computed && !r.cancelled : r.n_over < (int32_t) r.sequences.size()) {
         return false;
     }
     if (r.prompt.cells) {

@@ -24,9 +24,9 @@ void report_progress(request & r, const update_context & to);
 
 // Ends sequences that wait, and need not start since they may have no further token.
 void end_full(request & r, const update_context & to);
-// Sequences that wait at a mark go on, or end because others are better. They wait for all others, unless there are more
+// Sequences that wait at a prune point go on, or end because others are better. They wait for all others, unless there are more
 // of them than slots: then each is compared with those that are there.
-void pass_marks(request & r, int32_t n_parallel, const update_context & to);
+void pass_prune_points(request & r, int32_t n_parallel, const update_context & to);
 // index -1: all sequences. reason: "cancelled", "surplus".
 void cancel_request(request & r, int32_t index, const char * reason, const update_context & to);
 void fail_request(request & r, const command_error & e, const update_context & to);

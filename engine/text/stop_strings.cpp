@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-bool text_stream::ends_at(size_t place) {
+bool stop_matcher::ends_at(size_t place) {
     state = stops ? stops->next(state, pending[place]) : 0;
     stop  = stops ? stops->word(state) : nullptr;
     if (!stop && !passages.next(pending[place])) {
@@ -15,7 +15,7 @@ bool text_stream::ends_at(size_t place) {
     return true;
 }
 
-std::string text_stream::feed(std::string_view piece, bool may_stop) {
+std::string stop_matcher::feed(std::string_view piece, bool may_stop) {
     size_t place = pending.size();
     pending += piece;
     if (!may_stop) {
@@ -36,7 +36,7 @@ std::string text_stream::feed(std::string_view piece, bool may_stop) {
     return take_utf8(partial);
 }
 
-std::string text_stream::finish() {
+std::string stop_matcher::finish() {
     partial += pending;
     n_released += pending.size();
     pending.clear();

@@ -11,11 +11,11 @@
 #include <string_view>
 #include <utility>
 
-class text_stream {
+class stop_matcher {
   public:
     // returns_stop: the stop string that ends the text is part of it.
-    explicit text_stream(word_finder_ptr stops = nullptr, bool returns_stop = false,
-                         const passage_limit & limit = {})
+    explicit stop_matcher(word_finder_ptr stops = nullptr, bool returns_stop = false,
+                          const passage_limit & limit = {})
         : stops(std::move(stops)), returns_stop(returns_stop), passages(limit) {}
 
     // Takes the bytes of one token and returns the text that is decided now. The first complete stop string ends the

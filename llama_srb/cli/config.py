@@ -18,7 +18,7 @@ from llama_srb.memory.stores.sqlite import SqliteStore
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
 from llama_srb.models.gguf_header import ModelFileError
-from llama_srb.models.memory import cells_of
+from llama_srb.models.model_memory import cells_of
 from llama_srb.models.served import readable
 from llama_srb.tasks import Task, pins
 

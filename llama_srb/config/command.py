@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llama_srb import flags
 from llama_srb.flags import FlagError
-from llama_srb.flags.fates import Ours
+from llama_srb.flags.flag_actions import Ours
 
 from .rows import Rows
 from .words import SettingsError, nearest
@@ -17,9 +17,9 @@ _ENGINE_ONLY = {
 }
 _ENGINE_ONLY["--adapter"] = "--adapters"
 OWNED_FLAGS = _ENGINE_ONLY | {
-    name: flag.fate.instead
+    name: flag.action.instead
     for name, flag in flags.BY_NAME.items()
-    if isinstance(flag.fate, Ours) and not flag.fate.after
+    if isinstance(flag.action, Ours) and not flag.action.after
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned
+from llama_srb.dialects.common.response_types import Count, Warned
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
 from llama_srb.dialects.openai.answer import Origin
 from llama_srb.engine.events import Done, Embedding, Event

@@ -12,7 +12,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects.common.answers import (
+from llama_srb.dialects.common.response_types import (
     NOTHING,
     Compared,
     Count,

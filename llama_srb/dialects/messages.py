@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects import events
-from llama_srb.dialects.common.answers import NOTHING, Noted
+from llama_srb.dialects.common.response_types import NOTHING, Noted
 from llama_srb.engine.events import Event, Loading, Queued, Start
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import wrong

@@ -9,9 +9,9 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Finish, Told, Vector, Warned, finish_of
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Json, Reply, ServerInfo
+from llama_srb.dialects.common.response_types import Count, Finish, Told, Vector, Warned, finish_of
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError, wrong
 

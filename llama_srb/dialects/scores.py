@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Token, Warned, tokens_json
+from llama_srb.dialects.common.response_types import Count, Token, Warned, tokens_json
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
 from llama_srb.dialects.openai.answer import Usage
 from llama_srb.engine.events import Done, Event, Score

@@ -11,8 +11,8 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.reply import ServerInfo, from_server_info
+from llama_srb.dialects.common.response_types import Count
 
 
 class SglangServer(TypedDict):

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned, warned
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import (
     InfoEndpoint,
@@ -16,6 +15,7 @@ from llama_srb.dialects.common.reply import (
     from_models,
     from_server_info,
 )
+from llama_srb.dialects.common.response_types import Count, Frames, Warned, warned
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole

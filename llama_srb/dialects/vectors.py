@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 from typing_extensions import TypedDict
 
 from llama_srb.dialects import embeddings
-from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.common.response_types import Count, Warned
 from llama_srb.dialects.common.texts import Text, TextsBody
 from llama_srb.dialects.openllm import ConfiguredVectors
 from llama_srb.engine.events import Done, Embedding, Event

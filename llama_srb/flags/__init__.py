@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from .fates import Default, Fate, Ours, Passed, Refused
+from .flag_actions import Default, FlagAction, Ours, Passed, Refused
 from .table import ROWS
 
 ADDRESS, MAX_PORT = re.compile(r"[^\s:,]+:(\d{1,5})", re.ASCII), 65535  # host:port
@@ -27,7 +27,7 @@ class Flag:
 
     names: tuple[str, ...]
     values: int
-    fate: Fate
+    action: FlagAction
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class Flag:
         return next((name for name in self.names if name.startswith("--")), self.names[0])
 
 
-FLAGS = tuple(Flag(tuple(names.split()), values, fate) for names, values, fate in ROWS)
+FLAGS = tuple(Flag(tuple(names.split()), values, action) for names, values, action in ROWS)
 BY_NAME = {name: flag for flag in FLAGS for name in flag.names}
 
 
@@ -71,11 +71,11 @@ def translate(words: Sequence[str]) -> tuple[list[str], list[str]]:
     ours: list[str] = []
     others: list[str] = []
     for found in _find(words):
-        match found.flag.fate if found.flag else None:
+        match found.flag.action if found.flag else None:
             case None:
                 ours.append(found.word)
-            case Ours() as fate:
-                ours += _our_words(found, fate)
+            case Ours() as action:
+                ours += _our_words(found, action)
             case Passed(also=also):
                 ours += also.split()
                 others += found.words
@@ -118,37 +118,37 @@ def _sort_one(found: _Found, done: Sorted) -> None:
     if found.flag is None:
         done.engine.append(found.word)
         return
-    match found.flag.fate:
+    match found.flag.action:
         case Passed() | Ours(after=True):
             done.engine += found.words
             done.passed.pop(found.flag.name, None)  # so that the order is that of the last ones
             done.passed[found.flag.name] = found.values
-        case Default() as fate if found.words:
-            _set_default(found, fate, done.fields)
+        case Default() as action if found.words:
+            _set_default(found, action, done.fields)
         case Ours() as ours:
             raise FlagError(f"{found.word} after -- is a setting of the server; use {ours.instead}")
         case Refused(instead=instead, same=same) if " ".join(found.values) not in same.split():
             raise FlagError(f"{found.word} is not possible here: {instead}")
 
 
-def _set_default(found: _Found, fate: Default, fields: dict[str, Any]) -> None:
+def _set_default(found: _Found, action: Default, fields: dict[str, Any]) -> None:
     text = found.values[0] if found.values else ""
-    if not fate.many:
-        fields[fate.field] = _read(found, fate.read, text)
-    elif text == fate.none:
-        fields[fate.field] = []
+    if not action.many:
+        fields[action.field] = _read(found, action.read, text)
+    elif text == action.none:
+        fields[action.field] = []
     else:
-        fields.setdefault(fate.field, []).append(_read(found, fate.read, text))
+        fields.setdefault(action.field, []).append(_read(found, action.read, text))
 
 
-def _our_words(found: _Found, fate: Ours) -> list[str]:
+def _our_words(found: _Found, action: Ours) -> list[str]:
     _, *values = found.words
     if not values:
-        return fate.words.split()
-    if values[0] == fate.drop:
+        return action.words.split()
+    if values[0] == action.drop:
         return []
-    value = _read(found, fate.read, values[0])
-    return [word.format(value) for word in fate.words.split()]
+    value = _read(found, action.read, values[0])
+    return [word.format(value) for word in action.words.split()]
 
 
 def _read(found: _Found, read: Any, text: str) -> Any:

@@ -1,13 +1,13 @@
 """llama-server's flags as one table: for each its meaning here. docs/flags.md is made of it.
 
-A row has the names of one flag with one meaning, how many values it takes, and its fate. A test compares the
+A row has the names of one flag with one meaning, how many values it takes, and its action. A test compares the
 rows with the table of llama.cpp itself, which `llama-batched --list-flags` prints.
 """
 
 from __future__ import annotations
 
 from . import readers as read
-from .fates import Always, Default, Fate, Ours, Passed, Refused
+from .flag_actions import Always, Default, FlagAction, Ours, Passed, Refused
 from .readers import number, whole
 
 # fmt: off
@@ -23,7 +23,7 @@ NO_CHECKPOINTS = Refused("states of prompts are kept by --cache-ram and --prefix
 NO_SLOTS = Refused("there are no slots with a memory of their own: each prompt is found in the prefix cache")
 UI_ALWAYS = Refused("the page at / is the studio, which has no such settings")
 
-ROWS: tuple[tuple[str, int, Fate], ...] = (
+ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     # the program
     ("-h --help --usage", 0, Ours("--help")),
     ("--version", 0, Refused("llama-srb --version")),

@@ -19,8 +19,9 @@ from urllib.parse import unquote
 import grpc
 
 from llama_srb import threads
-from llama_srb.dialects import chat, embeddings, events
-from llama_srb.dialects.common.answers import Noted, noted
+from llama_srb.dialects import embeddings, events
+from llama_srb.dialects.common.response_types import Noted, noted
+from llama_srb.dialects.openai import chat
 from llama_srb.engine.events import Done, Error
 from llama_srb.grpc import messages
 from llama_srb.request.fields import CompletionRequest

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
-from llama_srb.dialects.common.answers import NOTHING, Noted
+from llama_srb.dialects.common.response_types import NOTHING, Noted
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import Event, TokenList

@@ -17,7 +17,7 @@ from aiohttp.typedefs import Middleware
 
 from llama_srb import __version__
 from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai, responses
-from llama_srb.dialects.common.answers import NO_SIZE, PromptSize
+from llama_srb.dialects.common.response_types import NO_SIZE, PromptSize
 from llama_srb.engine.events import Error
 from llama_srb.http.gate import Gate
 from llama_srb.http.request_keys import API_PREFIX, DIALECT, DIALECTS, FORM_RULE, ROUTE, ROWS, TRACE

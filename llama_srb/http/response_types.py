@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.reply import ModelState
+from llama_srb.dialects.common.response_types import Count, Warned
 from llama_srb.engine.pool import PoolState
 from llama_srb.request.fields import ROWS
 from llama_srb.serving.observe.metrics import ModelTotals, Totals

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from llama_srb.dialects import chat, events, openai
+from llama_srb.dialects import events, openai
 from llama_srb.dialects.embeddings import Embeddings
-from llama_srb.dialects.openai import Completion, Error
+from llama_srb.dialects.openai import Completion, Error, chat
 from llama_srb.dialects.scores import ScoredTexts
 from llama_srb.dialects.tasks.made_prompt import MadePrompt
 from llama_srb.http import foreign

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import TypeAlias
 
 from .documents import Documents
-from .memory import Memory, open_store
+from .one_memory import Memory, open_store
 from .records import EmbeddingModel, Facts, FileStore, MemorySettings, QdrantSettings, extra, no_such
 from .stores import Store
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Refusal
-from llama_srb.models import memory
+from llama_srb.models import model_memory as memory
 from llama_srb.models.decisions import View, ViewState
 from llama_srb.models.served import ServedModel
 

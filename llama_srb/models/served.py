@@ -11,7 +11,8 @@ from llama_srb.config import Settings
 from llama_srb.engine.pool import Pool, warm_up
 from llama_srb.engine.pool.terms import OWN
 from llama_srb.engine.settings import EngineSettings
-from llama_srb.models import gguf_header, memory
+from llama_srb.models import gguf_header
+from llama_srb.models import model_memory as memory
 from llama_srb.models.gguf_header import ModelFileError, ModelInfo
 
 log = logging.getLogger("llama_srb.models")  # this name is documented

@@ -14,7 +14,7 @@ from typing import Any
 from llama_srb.request.shapes import from_json
 from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, shown, whole, wrong
 
-MAX_MARKS = 16
+MAX_PRUNE_POINTS = 16
 MAX_PASSAGES = 1000
 SCORES = ("certainty", "logprob")
 
@@ -67,13 +67,13 @@ def _switch(value: object) -> bool:
 
 
 def _marks(value: object) -> tuple[int, ...]:
-    wanted = f"a list of 1 to {MAX_MARKS} rising numbers of tokens"
-    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_MARKS:
+    wanted = f"a list of 1 to {MAX_PRUNE_POINTS} rising numbers of tokens"
+    if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_PRUNE_POINTS:
         raise wrong("at", value, wanted)
-    marks = tuple(whole("at", one, 1, INT32_MAX) for one in value)
-    if any(one >= following for one, following in pairwise(marks)):
+    points = tuple(whole("at", one, 1, INT32_MAX) for one in value)
+    if any(one >= following for one, following in pairwise(points)):
         raise wrong("at", value, wanted)
-    return marks
+    return points
 
 
 def _score(value: object) -> object:

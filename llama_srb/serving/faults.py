@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from llama_srb.dialects.common.answers import PromptSize, size_in
+from llama_srb.dialects.common.response_types import PromptSize, size_in
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
 from llama_srb.memory.records import MemoryOutdated, MemoryUnusable

@@ -18,8 +18,8 @@ from llama_srb.memory.chunks import PER_TOKEN, SHORT
 from llama_srb.memory.documents import Documents
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.filters import NO_FILTER, Filter
-from llama_srb.memory.memory import Memory
 from llama_srb.memory.named import Memories, OpenStores
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import (
     OPERATOR,
     PROMPT,

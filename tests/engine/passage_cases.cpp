@@ -70,8 +70,8 @@ static const passage_row table[] = {
 
 // What is streamed of the text, in pieces of n bytes; | behind it if it has ended.
 static std::string streamed(const std::string & text, size_t n, const passage_limit & limit) {
-    text_stream stream(nullptr, false, limit);
-    std::string found;
+    stop_matcher stream(nullptr, false, limit);
+    std::string  found;
     for (size_t i = 0; i < text.size() && !stream.stopped(); i += n) {
         found += stream.feed(text.substr(i, n));
     }
@@ -92,15 +92,15 @@ static void run(const passage_row & row) {
 }
 
 static void run_together() {
-    auto        stops = std::make_shared<const word_finder>(std::vector<std::string>{"fell", "He "});
-    text_stream first(stops, false, {2, sentences});
+    auto         stops = std::make_shared<const word_finder>(std::vector<std::string>{"fell", "He "});
+    stop_matcher first(stops, false, {2, sentences});
     expect_equal(" Go. ", first.feed(" Go. He ran. "), "a stop string ends the text before the passages");
     expect_equal("He ", *first.stop_text());
-    text_stream second(std::make_shared<const word_finder>(std::vector<std::string>{". She"}), false,
-                       {1, sentences});
+    stop_matcher second(std::make_shared<const word_finder>(std::vector<std::string>{". She"}), false,
+                        {1, sentences});
     expect_equal(" He ran.", second.feed(" He ran. S"), "the passage is complete first");
     expect(!second.stop_text() && second.passage(), "no stop string ended the text");
-    text_stream third(nullptr, false, {1, sentences});
+    stop_matcher third(nullptr, false, {1, sentences});
     expect_equal(" Go. He ran. So he fell.",
                  third.feed(" Go. He ran.", false) + third.feed(" So he fell. Then"),
                  "what may not stop counts for nothing");

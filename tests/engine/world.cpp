@@ -221,7 +221,7 @@ void world::extend(const std::string & id, int32_t n, int32_t fork, int32_t at) 
 step_plan world::plan() {
     for (auto & r : requests.active) {
         end_full(*r, updates);
-        pass_marks(*r, n_parallel, updates);
+        pass_prune_points(*r, n_parallel, updates);
     }
     requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
     admits.preempt_later(requests, prefixes);

@@ -13,7 +13,7 @@ import pytest
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.exchange import CommandRefused
 from llama_srb.engine.pool import Mode, Pool
-from llama_srb.engine.pool.adapters import NameTaken
+from llama_srb.engine.pool.pool_adapters import NameTaken
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.values import RequestError
 from tests.support.waiting import collect, soon, until

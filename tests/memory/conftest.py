@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
 from tests.support.memory import WordModel
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import Chunking, FileStore, MemorySettings
 from tests.support.memory import WordModel
 

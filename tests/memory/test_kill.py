@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from tests.memory.ingesting import settings_of, text_of
 from tests.support.memory import WordModel
 from tests.support.places import ROOT

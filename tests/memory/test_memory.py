@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from llama_srb.memory.filters import parse_filter
-from llama_srb.memory.memory import Memory
 from llama_srb.memory.named import Memories
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import (
     MAX_FOUND,
     MAX_ID,

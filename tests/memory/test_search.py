@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llama_srb.memory.filters import Filter, parse_filter
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import FileStore, MemorySettings, Metadata
 from llama_srb.memory.stores import search
 from llama_srb.memory.stores.search import MOST_COMPARED, Candidate, Effort, Ended, Name, chosen

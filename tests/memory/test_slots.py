@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llama_srb.memory.documents import READERS, READERS_OF_A_CLIENT, Documents
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import Chunking, FileStore, MemorySettings
 from llama_srb.memory.slots import Slots
 from tests.support.documents import PDF, pdf

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from llama_srb.flags import BY_NAME, FLAGS
-from llama_srb.flags.fates import Ours, Passed
+from llama_srb.flags.flag_actions import Ours, Passed
 from tests.support.places import BINARY
 from tests.support.rows import each_row
 
@@ -53,9 +53,9 @@ def test_a_row_is_as_llama_cpps(flag: Any, options: dict[str, dict[str, Any]]) -
 def test_the_engine_gets_exactly_the_flags_that_act_in_it(options: dict[str, dict[str, Any]]) -> None:
     own = {"--model", "--ctx-size", "--parallel", "--lora"}  # settings that the server gives the engine
     acting = {name for name, row in options.items() if row["acts"]}
-    passed = {name for flag in FLAGS if isinstance(flag.fate, Passed) for name in flag.names}
+    passed = {name for flag in FLAGS if isinstance(flag.action, Passed) for name in flag.names}
     assert acting == passed | {name for name in BY_NAME if BY_NAME[name].name in own}
-    assert all(isinstance(BY_NAME[name].fate, Ours) for name in own)
+    assert all(isinstance(BY_NAME[name].action, Ours) for name in own)
 
 
 @each_row("flag", FLAGS, ids=lambda flag: flag.name)
@@ -145,7 +145,7 @@ NEEDS_A_DEVICE = {  # a server of RPC, several GPUs: how it ends here
 
 
 def test_each_flag_that_acts_is_tried() -> None:
-    names = {flag.name for flag in FLAGS if isinstance(flag.fate, Passed)}
+    names = {flag.name for flag in FLAGS if isinstance(flag.action, Passed)}
     tried = {flag.name for flag in FLAGS if flag.name in PARAMETERS}
     assert names <= tried | ELSEWHERE | NEEDS_A_DEVICE.keys()
 

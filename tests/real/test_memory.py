@@ -8,7 +8,7 @@ import pytest
 
 from llama_srb import bundled, config
 from llama_srb.engine.events import Done
-from llama_srb.models import memory
+from llama_srb.models import model_memory as memory
 from llama_srb.models.served import ServedModel, served
 from llama_srb.request.fields import CompletionRequest
 from tests.support.models import write_model

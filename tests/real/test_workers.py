@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llama_srb.models.memory import memory_of
+from llama_srb.models.model_memory import memory_of
 from tests.support.places import BINARY, STORYTELLER
 from tests.support.waiting import PATIENCE
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llama_srb.dialects import (
-    chat,
-    embeddings,
-    events,
-    koboldai,
-    llamacpp,
-    ollama,
-    openai,
-    scores,
-    textgen,
-)
+from llama_srb.dialects import embeddings, events, koboldai, llamacpp, ollama, openai, scores, textgen
 from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.openai import chat
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.commands import encode, encode_generate
 from llama_srb.request.parse import Defaults, extension_from

@@ -11,8 +11,8 @@ import pytest
 
 from llama_srb.dialects import anthropic
 from llama_srb.dialects.anthropic.generation import Messages
-from llama_srb.dialects.common.answers import PromptSize
 from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.common.response_types import PromptSize
 from llama_srb.engine.events import Done, Error, Event, Extend, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults

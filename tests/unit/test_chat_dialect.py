@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from llama_srb.dialects import chat
-from llama_srb.dialects.chat import Body, Chunks
-from llama_srb.dialects.openai import Origin
+from llama_srb.dialects.openai import Origin, chat
+from llama_srb.dialects.openai.chat import Body, Chunks
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError

@@ -98,7 +98,7 @@ def test_the_bounds_of_values_are_the_engines() -> None:
         values.MAX_ADAPTER_SCALE,
     )
     prune = OBJECTS["prune"]
-    assert (prune["at"]["maxItems"], tuple(prune["by"]["enum"])) == (finish.MAX_MARKS, finish.SCORES)
+    assert (prune["at"]["maxItems"], tuple(prune["by"]["enum"])) == (finish.MAX_PRUNE_POINTS, finish.SCORES)
     for unit in ("sentences", "paragraphs"):
         assert OBJECTS["end"][unit]["maximum"] == finish.MAX_PASSAGES
     assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED

@@ -12,7 +12,7 @@ from llama_srb import flags
 from llama_srb.cli import MAIN
 from llama_srb.config import OPTIONS, SettingsError, load
 from llama_srb.flags import FLAGS, FlagError
-from llama_srb.flags.fates import Always, Default, Ours, Passed, Refused
+from llama_srb.flags.flag_actions import Always, Default, Ours, Passed, Refused
 from llama_srb.request.fields import ROWS
 from llama_srb.request.parse import Defaults, canonical, request_from
 from tests.support.rows import each_row
@@ -20,17 +20,17 @@ from tests.support.rows import each_row
 NAMES = [name for flag in FLAGS for name in flag.names]
 
 
-def fates(kind: type) -> list[Any]:
-    return [pytest.param(flag, id=flag.name) for flag in FLAGS if isinstance(flag.fate, kind)]
+def actions(kind: type) -> list[Any]:
+    return [pytest.param(flag, id=flag.name) for flag in FLAGS if isinstance(flag.action, kind)]
 
 
 def test_a_name_stands_in_one_row() -> None:
     assert len(NAMES) == len(set(NAMES))
 
 
-@each_row("flag", fates(Default))
+@each_row("flag", actions(Default))
 def test_a_default_is_that_of_a_request_field(flag: flags.Flag) -> None:
-    assert flag.fate.field in ROWS
+    assert flag.action.field in ROWS
 
 
 # A llama-server command line, and ours in its place
@@ -66,7 +66,7 @@ OWN = {
 }
 
 
-@each_row("flag", fates(Ours))
+@each_row("flag", actions(Ours))
 def test_a_setting_under_another_name_is_translated(flag: flags.Flag) -> None:
     values, words = OWN[flag.name]
     for name in flag.names:
@@ -124,16 +124,16 @@ FIELDS: dict[str, tuple[list[str], object]] = {
 }
 
 
-@each_row("flag", fates(Default))
+@each_row("flag", actions(Default))
 def test_a_flag_sets_the_default_of_a_field(flag: flags.Flag, tmp_path: Path) -> None:
     values, wanted = FIELDS[flag.name]
     file = tmp_path / "file"
     file.write_text("text\n")
     for name in flag.names:
         words = [name, *(str(file) if value == "FILE" else value for value in values)]
-        assert flags.sort(words).fields == {flag.fate.field: wanted}
+        assert flags.sort(words).fields == {flag.action.field: wanted}
         assert flags.translate(words) == ([], words)
-        assert load({}, environ={}, more_flags=words).field_defaults == {flag.fate.field: wanted}
+        assert load({}, environ={}, more_flags=words).field_defaults == {flag.action.field: wanted}
 
 
 def test_some_flags_add_up_and_none_takes_all_away() -> None:
@@ -147,7 +147,7 @@ def test_some_flags_add_up_and_none_takes_all_away() -> None:
     }
 
 
-@each_row("flag", fates(Passed))
+@each_row("flag", actions(Passed))
 def test_other_flags_go_to_the_engine_from_both_sides_of_the_dashes(flag: flags.Flag) -> None:
     if flag.name == "--chat-template-file":
         return  # the file is read at once: below
@@ -156,21 +156,21 @@ def test_other_flags_go_to_the_engine_from_both_sides_of_the_dashes(flag: flags.
     assert load({"engine_args": words}, environ={}).engine_command[-len(words) :] == tuple(words)
 
 
-@each_row("flag", fates(Always))
+@each_row("flag", actions(Always))
 def test_a_flag_for_what_is_always_so_is_accepted(flag: flags.Flag) -> None:
     for name in flag.names:
         assert flags.translate([name])[0] == []
         assert flags.sort([name]) == flags.Sorted()
 
 
-@each_row("flag", fates(Refused))
+@each_row("flag", actions(Refused))
 def test_a_refusal_names_the_flag_and_what_to_use(flag: flags.Flag) -> None:
     for name in flag.names:
         for read in (flags.translate, flags.sort):
             with pytest.raises(FlagError) as caught:
                 read([name, *["7"] * flag.values])
-            assert str(caught.value) == f"{name} is not possible here: {flag.fate.instead}"
-    for value in flag.fate.same.split():
+            assert str(caught.value) == f"{name} is not possible here: {flag.action.instead}"
+    for value in flag.action.same.split():
         assert flags.sort([flag.name, value]) == flags.Sorted()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llama_srb.dialects.anthropic.answer import stopped
-from llama_srb.dialects.common.answers import cut_of, finish_of
+from llama_srb.dialects.common.response_types import cut_of, finish_of
 from llama_srb.engine.events import Done, Error, Event, Extend, Score, Stop, Stream, Vote
 from llama_srb.engine.exchange import CommandRefused
 from llama_srb.engine.ranking import ranking

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from llama_srb.dialects import chat, openai
+from llama_srb.dialects import openai
 from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.llamacpp import REPLIES
+from llama_srb.dialects.openai import chat
 from llama_srb.engine.events import Done, Event, Progress, Prompt, Start, Stop, Stream
 from llama_srb.request.parse import Defaults
 from llama_srb.request.values import RequestError

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from llama_srb.config import SettingsError, load
-from llama_srb.dialects import anthropic, chat, events, koboldai, llamacpp, ollama, openai, responses, textgen
+from llama_srb.dialects import anthropic, events, koboldai, llamacpp, ollama, openai, responses, textgen
 from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.openai import chat
 from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.shapes import Part

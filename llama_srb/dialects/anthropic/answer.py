@@ -5,8 +5,8 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import NO_SIZE, Count, Cut, Frames, PromptSize, Told, cut_of
 from llama_srb.dialects.common.reply import Text, arguments_of
+from llama_srb.dialects.common.response_types import NO_SIZE, Count, Cut, Frames, PromptSize, Told, cut_of
 from llama_srb.engine.events import Stop, Stream
 
 PREFIX = "msg_"  # before the id

@@ -24,9 +24,9 @@ from llama_srb.dialects.anthropic.answer import (
     usage_of,
 )
 from llama_srb.dialects.anthropic.body import request_of
-from llama_srb.dialects.common.answers import size_in
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Reply, ServerInfo
+from llama_srb.dialects.common.response_types import size_in
 from llama_srb.engine.events import Done, Error, Event, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 

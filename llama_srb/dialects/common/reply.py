@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Told, compared, warned
+from llama_srb.dialects.common.response_types import Count, Told, compared, warned
 from llama_srb.engine.events import Again, Done, Error, Event, Extend, Queued, Start, Stop, Stream, TokenList
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.parse import Defaults

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from llama_srb.dialects.common.answers import warned
+from llama_srb.dialects.common.response_types import warned
 from llama_srb.engine.events import Done, Event
 from llama_srb.request.values import is_text, is_tokens, wrong
 

@@ -7,7 +7,7 @@ from typing import Any, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.response_types import Count
 from llama_srb.engine.events import Done, Event, Progress, Start, Stream
 
 

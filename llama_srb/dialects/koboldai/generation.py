@@ -10,7 +10,9 @@ from typing import Any, NotRequired
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import (
+from llama_srb.dialects.common.fields import switch, text_of
+from llama_srb.dialects.common.reply import Reply, ServerInfo, TokenLogprob, token_json
+from llama_srb.dialects.common.response_types import (
     NO_SIZE,
     Count,
     Finish,
@@ -20,8 +22,6 @@ from llama_srb.dialects.common.answers import (
     as_json,
     finish_of,
 )
-from llama_srb.dialects.common.fields import switch, text_of
-from llama_srb.dialects.common.reply import Reply, ServerInfo, TokenLogprob, token_json
 from llama_srb.engine.events import Error, Stop, Stream
 from llama_srb.request.fields import CompletionRequest, limit_of
 from llama_srb.request.parse import request_from

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
+from llama_srb.dialects.common.response_types import Count
 from llama_srb.dialects.koboldai.generation import MAX_TOKENS
 
 VERSION = "1.104"  # of KoboldCpp: KoboldAI Lite offers the features of this version, up to adaptive-p

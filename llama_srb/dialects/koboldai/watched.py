@@ -7,8 +7,8 @@ from typing import Any, Literal
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Warned
 from llama_srb.dialects.common.reply import ServerInfo
+from llama_srb.dialects.common.response_types import Count, Warned
 from llama_srb.dialects.koboldai.generation import KoboldLogprobs, logprobs
 from llama_srb.engine.events import Again, Done, Event, Extend, Start, Stream
 from llama_srb.request.fields import CompletionRequest

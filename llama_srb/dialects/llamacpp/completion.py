@@ -10,7 +10,16 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import (
+from llama_srb.dialects.common.fields import switch, text_of
+from llama_srb.dialects.common.infill import INFILL, infill_prompt
+from llama_srb.dialects.common.reply import (
+    Json,
+    Reply,
+    ServerInfo,
+    TokenLogprob,
+    token_json,
+)
+from llama_srb.dialects.common.response_types import (
     NO_SIZE,
     Count,
     Cut,
@@ -20,15 +29,6 @@ from llama_srb.dialects.common.answers import (
     as_json,
     cut_of,
     size_in,
-)
-from llama_srb.dialects.common.fields import switch, text_of
-from llama_srb.dialects.common.infill import INFILL, infill_prompt
-from llama_srb.dialects.common.reply import (
-    Json,
-    Reply,
-    ServerInfo,
-    TokenLogprob,
-    token_json,
 )
 from llama_srb.dialects.common.timings import PromptProgress, Stopwatch, Timings, timings_of
 from llama_srb.engine.events import Error, Event, Stop, Stream

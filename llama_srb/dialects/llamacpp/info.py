@@ -5,9 +5,9 @@ from typing import Any, Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
 from llama_srb.dialects.common.fields import ids_of, switch, text_of
 from llama_srb.dialects.common.reply import InfoEndpoint, Json, ServerInfo, from_server_info
+from llama_srb.dialects.common.response_types import Count
 from llama_srb.request.fields import CHAT
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import RequestError

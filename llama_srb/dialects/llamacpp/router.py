@@ -6,8 +6,8 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Frames
 from llama_srb.dialects.common.reply import ModelState
+from llama_srb.dialects.common.response_types import Frames
 
 STAGE = "text_model"  # the only part of a model that is loaded here
 

@@ -13,16 +13,6 @@ from typing import Any, Literal, NotRequired, TypeAlias
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import (
-    NO_SIZE,
-    Count,
-    Finish,
-    Frames,
-    PromptSize,
-    Told,
-    as_json,
-    finish_of,
-)
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill, infill_prompt
 from llama_srb.dialects.common.reply import (
@@ -33,6 +23,16 @@ from llama_srb.dialects.common.reply import (
     TokenLogprob,
     arguments_of,
     token_json,
+)
+from llama_srb.dialects.common.response_types import (
+    NO_SIZE,
+    Count,
+    Finish,
+    Frames,
+    PromptSize,
+    Told,
+    as_json,
+    finish_of,
 )
 from llama_srb.dialects.ollama.body import message_of, request_of, think_of
 from llama_srb.engine.events import Done, Error, Event, Stop, Stream

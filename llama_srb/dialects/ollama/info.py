@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames
 from llama_srb.dialects.common.fields import switch, text_of
 from llama_srb.dialects.common.infill import can_infill
 from llama_srb.dialects.common.reply import (
@@ -16,6 +15,7 @@ from llama_srb.dialects.common.reply import (
     from_models,
     from_server_info,
 )
+from llama_srb.dialects.common.response_types import Count, Frames
 from llama_srb.dialects.ollama.generation import OllamaError, time_of
 from llama_srb.request.values import RequestError
 

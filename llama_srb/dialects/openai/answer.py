@@ -7,7 +7,8 @@ from typing import Any, Literal, NotRequired, TypeAlias, cast
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import (
+from llama_srb.dialects.common.reply import OneText, Text, Transcript
+from llama_srb.dialects.common.response_types import (
     NO_SIZE,
     Compared,
     Count,
@@ -17,7 +18,6 @@ from llama_srb.dialects.common.answers import (
     compared,
     size_in,
 )
-from llama_srb.dialects.common.reply import OneText, Text, Transcript
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
 from llama_srb.engine.events import Done, Event, Queued, Start, Stop, Stream

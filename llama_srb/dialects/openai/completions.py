@@ -12,7 +12,8 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import (
+from llama_srb.dialects.common.reply import Text, Transcript
+from llama_srb.dialects.common.response_types import (
     Count,
     Finish,
     Frames,
@@ -22,7 +23,6 @@ from llama_srb.dialects.common.answers import (
     finish_of,
     noted,
 )
-from llama_srb.dialects.common.reply import Text, Transcript
 from llama_srb.dialects.openai.answer import (
     NO_DRAWN,
     NO_PROMPT,

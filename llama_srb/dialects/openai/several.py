@@ -12,7 +12,7 @@ from typing import cast
 
 import orjson
 
-from llama_srb.dialects.common.answers import Compared, compared, noted
+from llama_srb.dialects.common.response_types import Compared, compared, noted
 from llama_srb.dialects.openai.answer import ChunkWriter, ComparedTexts, Origin, usage_of
 from llama_srb.dialects.openai.completions import (
     KIND,

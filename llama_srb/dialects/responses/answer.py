@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, Cut, Frames, Told
+from llama_srb.dialects.common.response_types import Count, Cut, Frames, Told
 from llama_srb.dialects.common.timings import PromptProgress, Timings
 from llama_srb.dialects.openai.answer import CachedTokens, ChatToken
 

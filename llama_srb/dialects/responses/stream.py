@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import orjson
 
-from llama_srb.dialects.common.answers import NO_SIZE, PromptSize, as_json, compared, cut_of, warned
+from llama_srb.dialects.common.response_types import NO_SIZE, PromptSize, as_json, compared, cut_of, warned
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.openai import answer as openai
 from llama_srb.dialects.responses.body import Asked

@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, TypeVar
 
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count, StoryNotes, Warned, story_notes, warned
+from llama_srb.dialects.common.response_types import Count, StoryNotes, Warned, story_notes, warned
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.shapes import Part
 from llama_srb.request.story.parts import Assembled

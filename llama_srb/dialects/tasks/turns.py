@@ -9,7 +9,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects import events
-from llama_srb.dialects.common.answers import NOTHING, Count, Noted
+from llama_srb.dialects.common.response_types import NOTHING, Count, Noted
 from llama_srb.dialects.messages import with_fields
 from llama_srb.engine.events import Event
 from llama_srb.request.parse import parse_body

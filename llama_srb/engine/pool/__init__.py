@@ -20,12 +20,12 @@ from llama_srb.engine.codec import UNREADABLE, ProtocolError, read_result
 from llama_srb.engine.commands import encode, encode_generate, encode_prefix
 from llama_srb.engine.events import Error, Ready, Result
 from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
-from llama_srb.engine.pool.adapters import Adapters
 from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.hosting import Host, Hosting
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.pool.per_request import PerRequest
 from llama_srb.engine.pool.pins import Pins
+from llama_srb.engine.pool.pool_adapters import Adapters
 from llama_srb.engine.pool.requests import Requests
 from llama_srb.engine.pool.resident import Resident
 from llama_srb.engine.pool.terms import OWN, Terms

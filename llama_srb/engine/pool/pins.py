@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from llama_srb.engine.commands import encode, encode_pin
 from llama_srb.engine.events import Done, Error, Event
 from llama_srb.engine.exchange import EngineError, Exchange, new_id
-from llama_srb.engine.pool.adapters import Adapters
+from llama_srb.engine.pool.pool_adapters import Adapters
 from llama_srb.engine.process import Engine
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.values import RequestError

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from llama_srb.batch.files import opened
 from llama_srb.batch.records import Batch, StoredFile, new_id
-from llama_srb.http.batches.answers import (
+from llama_srb.http.batches.response_types import (
     BatchEntry,
     BatchFault,
     BatchList,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
-from llama_srb.http.batches.answers import BatchEntry, BatchList, DeletedFile, FileEntry, FileList
 from llama_srb.http.batches.handlers import BatchRoutes
+from llama_srb.http.batches.response_types import BatchEntry, BatchList, DeletedFile, FileEntry, FileList
 from llama_srb.http.route import FAILED, JSONL, Answer, Route, json_of
 from llama_srb.serving.keys.scopes import BATCH
 

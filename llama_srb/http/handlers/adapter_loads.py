@@ -8,9 +8,9 @@ from pathlib import Path
 from aiohttp import web
 
 from llama_srb.config import names
-from llama_srb.dialects import adapters
+from llama_srb.dialects import adapter_requests as adapters
 from llama_srb.engine.exchange import CommandRefused
-from llama_srb.engine.pool.adapters import NameTaken
+from llama_srb.engine.pool.pool_adapters import NameTaken
 from llama_srb.http.context_of import context_of
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.context import RequestContext

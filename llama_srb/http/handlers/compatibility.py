@@ -10,18 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import (
-    anthropic,
-    chat,
-    koboldai,
-    llamacpp,
-    ollama,
-    openllm,
-    responses,
-    sglang,
-    textgen,
-)
+from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, sglang, textgen
 from llama_srb.dialects.common.reply import InfoEndpoint, Reply, ServerInfo
+from llama_srb.dialects.openai import chat
 from llama_srb.dialects.vectors import VECTORS
 from llama_srb.engine.events import Event
 from llama_srb.engine.exchange import Exchange

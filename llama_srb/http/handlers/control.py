@@ -10,7 +10,7 @@ from functools import partial
 
 from aiohttp import WSCloseCode, web
 
-from llama_srb.dialects.common.answers import warned
+from llama_srb.dialects.common.response_types import warned
 from llama_srb.http.connections import Connections
 from llama_srb.http.middleware import error_response, json_response
 from llama_srb.http.request_keys import BODY, CALLER, HELD, ROUTE

@@ -8,10 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import chat, embeddings, events, fim, llamacpp, openai, responses, scores
-from llama_srb.dialects.common.answers import noted, warned
+from llama_srb.dialects import embeddings, events, fim, llamacpp, openai, responses, scores
+from llama_srb.dialects.common.response_types import noted, warned
 from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, negotiate
+from llama_srb.dialects.openai import chat
 from llama_srb.engine.events import Done, Error
 from llama_srb.engine.pool.multi import MultiGeneration
 from llama_srb.engine.ranking import joining

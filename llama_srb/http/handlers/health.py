@@ -18,7 +18,7 @@ from llama_srb.engine.pool.terms import OWN
 from llama_srb.http.middleware import json_response
 from llama_srb.http.request_keys import CALLER
 from llama_srb.http.response_types import ModelStats, Stats, StatsByModel
-from llama_srb.models.memory import memory_of
+from llama_srb.models.model_memory import memory_of
 from llama_srb.serving.health import HEALTHY, health_of
 from llama_srb.serving.model_facts import ModelFacts
 from llama_srb.serving.model_registry import ModelRegistry

@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 import orjson
 from aiohttp import web
 
-from llama_srb.http.memories.answers import (
+from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
+from llama_srb.http.memories.progress import streamed, wants_events
+from llama_srb.http.memories.response_types import (
     DeletedDocument,
     DocumentEntry,
     DocumentList,
@@ -18,13 +20,11 @@ from llama_srb.http.memories.answers import (
     MemoryList,
     StoredDocument,
 )
-from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
-from llama_srb.http.memories.progress import streamed, wants_events
 from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, HELD
 from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
-from llama_srb.memory.memory import Memory, OnProgress
+from llama_srb.memory.one_memory import Memory, OnProgress
 from llama_srb.memory.records import (
     OPERATOR,
     Document,

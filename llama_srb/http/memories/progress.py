@@ -11,10 +11,10 @@ from aiohttp import web
 
 from llama_srb.background import begin
 from llama_srb.dialects.events import ErrorEvent
-from llama_srb.http.memories.answers import StoredDocument, StoreEvent
+from llama_srb.http.memories.response_types import StoredDocument, StoreEvent
 from llama_srb.http.middleware import FAULT, answer_to
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS
-from llama_srb.memory.memory import OnProgress
+from llama_srb.memory.one_memory import OnProgress
 from llama_srb.memory.records import Progress
 
 Storing: TypeAlias = Callable[[OnProgress], Awaitable[StoredDocument]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
-from llama_srb.http.memories.answers import (
+from llama_srb.http.memories.handlers import MemoryRoutes
+from llama_srb.http.memories.response_types import (
     STORE_EVENTS,
     DeletedDocument,
     DocumentList,
@@ -12,7 +13,6 @@ from llama_srb.http.memories.answers import (
     MemoryList,
     StoredDocument,
 )
-from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.route import FAILED, GENERATION_ERRORS, JSON, SSE, Answer, Route, json_of
 from llama_srb.memory.documents import KINDS
 from llama_srb.serving.keys.scopes import MEMORY

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from llama_srb.http.openapi.answers import AnswerSchemas, answer_schemas
 from llama_srb.http.openapi.requests import schemas
+from llama_srb.http.openapi.response_schemas import AnswerSchemas, answer_schemas
 from llama_srb.http.route import JSON, PARAMETERS, QUERY, Route, Schema
 from llama_srb.request.parse import Defaults
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_srb.http.route import Schema
-from llama_srb.request.finish import MAX_MARKS, MAX_PASSAGES, SCORES
+from llama_srb.request.finish import MAX_PRUNE_POINTS, MAX_PASSAGES, SCORES
 from llama_srb.request.rank_by import MAX_FOLLOWING, MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
 from llama_srb.request.values import INT32_MAX, MAX_INDEX
 
@@ -36,7 +36,7 @@ PRUNE: Schema = {
             "type": "array",
             "items": {"type": "integer", "minimum": 1, "maximum": INT32_MAX},
             "minItems": 1,
-            "maxItems": MAX_MARKS,
+            "maxItems": MAX_PRUNE_POINTS,
         },
         "keep": {"type": "integer", "minimum": 1, "maximum": MAX_INDEX},
         "by": {"enum": [*SCORES, None]},

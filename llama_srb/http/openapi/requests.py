@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
-from llama_srb.http.openapi.adapters import ADAPTERS, TO_LOAD, TO_UNLOAD
+from llama_srb.http.openapi.adapter_schemas import ADAPTERS, TO_LOAD, TO_UNLOAD
 from llama_srb.http.openapi.batches import BATCH
 from llama_srb.http.openapi.memories import MEMORY_SEARCH
 from llama_srb.http.openapi.rankers import RANKING

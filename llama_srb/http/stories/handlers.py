@@ -11,8 +11,8 @@ from aiohttp import web
 
 from llama_srb.http.middleware import json_response
 from llama_srb.http.request_keys import BODY, CALLER
-from llama_srb.http.stories.answers import StoryEntry, StoryList
 from llama_srb.http.stories.bodies import about_of
+from llama_srb.http.stories.response_types import StoryEntry, StoryList
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.serving.observe.logs import log_summary

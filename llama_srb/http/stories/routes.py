@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
 from llama_srb.http.route import FAILED, Answer, Route, json_of
-from llama_srb.http.stories.answers import Story, StoryEntry, StoryList
 from llama_srb.http.stories.handlers import StoryRoutes
+from llama_srb.http.stories.response_types import Story, StoryEntry, StoryList
 from llama_srb.serving.keys.scopes import COMPLETE_OR_CHAT
 
 NONE = {

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from llama_srb.dialects import chat, openai
+from llama_srb.dialects import openai
+from llama_srb.dialects.openai import chat
 from llama_srb.dialects.tasks.made_prompt import MadePrompt, Texts, made_prompt, texts_of
 from llama_srb.dialects.tasks.made_prompt import with_story as parts_of_story
 from llama_srb.http.context_of import context_of

@@ -17,8 +17,8 @@ from typing import Any
 from aiohttp import web
 
 from llama_srb.dialects import events
-from llama_srb.dialects.common.answers import noted
 from llama_srb.dialects.common.reply import Text, Transcript
+from llama_srb.dialects.common.response_types import noted
 from llama_srb.dialects.tasks import turns
 from llama_srb.engine.events import Error
 from llama_srb.engine.exchange import EngineUnavailable, Exchange

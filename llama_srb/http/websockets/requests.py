@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from aiohttp import web
 
 from llama_srb.dialects import events, messages
-from llama_srb.dialects.common.answers import noted
+from llama_srb.dialects.common.response_types import noted
 from llama_srb.dialects.messages import Command
 from llama_srb.engine.events import Error, Start
 from llama_srb.engine.exchange import CommandRefused, EngineUnavailable, Exchange

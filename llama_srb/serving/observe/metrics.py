@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.response_types import Count
 from llama_srb.serving.observe import llamacpp_metrics
 from llama_srb.serving.observe.loop_watch import LoopWatch
 from llama_srb.serving.observe.model_metrics import NOT_SERVED, Families, ModelMetrics, ModelNow

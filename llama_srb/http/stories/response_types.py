@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.response_types import Count
 from llama_srb.serving.story_store import State
 
 Story = Annotated[dict[str, Any], Field(description="The story as it was sent.")]

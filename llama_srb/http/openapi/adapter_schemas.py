@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llama_srb.dialects.adapters import MAX_NAME
+from llama_srb.dialects.adapter_requests import MAX_NAME
 from llama_srb.http.route import Schema
 from llama_srb.request.values import MAX_ADAPTER_ID, MAX_ADAPTER_SCALE, MAX_ADAPTERS
 

@@ -24,7 +24,7 @@ from llama_srb.engine.settings import EngineSettings
 from llama_srb.memory import tables
 from llama_srb.memory.documents import SUFFIXES, type_of
 from llama_srb.memory.embedding import Vectoriser
-from llama_srb.memory.memory import Memory
+from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import MAX_LISTED, OPERATOR, MemorySettings, MemoryUnusable, Progress
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import HubError

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects.common.answers import Count, Frames, Warned
+from llama_srb.dialects.common.response_types import Count, Frames, Warned
 from llama_srb.dialects.events import ErrorEvent
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from llama_srb.batch.records import Purpose, Status
-from llama_srb.dialects.common.answers import Count
+from llama_srb.dialects.common.response_types import Count
 
 
 class FileEntry(TypedDict):

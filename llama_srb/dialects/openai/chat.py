@@ -12,7 +12,8 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.answers import (
+from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
+from llama_srb.dialects.common.response_types import (
     Compared,
     Count,
     Finish,
@@ -23,7 +24,6 @@ from llama_srb.dialects.common.answers import (
     finish_of,
     noted,
 )
-from llama_srb.dialects.common.reply import ServerInfo, Text, Transcript
 from llama_srb.dialects.openai.answer import (
     NO_DRAWN,
     ChatToken,

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from llama_srb.dialects.common.answers import Frames
+from llama_srb.dialects.common.response_types import Frames
 from llama_srb.http.route import Route, Schema
 
 

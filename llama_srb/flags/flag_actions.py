@@ -57,4 +57,4 @@ class Refused:
     same: str = ""
 
 
-Fate: TypeAlias = Passed | Ours | Default | Always | Refused
+FlagAction: TypeAlias = Passed | Ours | Default | Always | Refused
