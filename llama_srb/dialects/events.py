@@ -6,7 +6,7 @@ The keys that stand first in each object, `event` before all, are stable; later 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, get_args
 
 import orjson
 from pydantic import Field
@@ -24,6 +24,7 @@ from llama_srb.dialects.common.response_types import (
 )
 from llama_srb.engine import events as engine
 from llama_srb.engine.events import (
+    NO_TOKENS,
     Done,
     Error,
     Extend,
@@ -36,6 +37,7 @@ from llama_srb.engine.events import (
     Stop,
     Stream,
     Then,
+    TokenList,
 )
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults, request_from
@@ -244,7 +246,7 @@ def render(events: Iterable[engine.Event], notes: Noted = NOTHING) -> bytes:
     frames = []
     for event in events:
         if type(event) is Start and notes:
-            frames.append(_frame({**_start(event), **notes}))
+            frames.append(_frame({**_fields(event), **notes}))
         elif (write := _WRITERS.get(type(event))) is not None:
             frames.append(write(event))
     return b"".join(frames)
@@ -269,131 +271,54 @@ def _frame(data: Mapping[str, Any]) -> bytes:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
-def _start(event: Start) -> StartEvent:
-    made: StartEvent = {
-        "event": "start",
-        "count": event.count,
-        "id": event.id,
-        "prompt_tokens": event.prompt_tokens,
-        "cached_tokens": event.cached_tokens,
-        "seed": event.seed,
-    }
-    if event.cut_tokens is not None:
-        made["cut_tokens"] = event.cut_tokens
-    if event.prompt_token_ids:
-        made["prompt_token_ids"] = list(event.prompt_token_ids)
+def _rows(frame: Any) -> tuple[str, tuple[tuple[str, bool], ...]]:
+    """The name of an event, and its keys in their order, each with whether it is always there."""
+    (name,) = get_args(frame.__annotations__["event"])
+    keys = [key for key in frame.__annotations__ if key not in ("event", *ADDED)]
+    return name, tuple((key, key in frame.__required_keys__) for key in keys)
+
+
+def _fields(event: Any) -> dict[str, Any]:
+    """An event as its frame has it: what is empty and need not be there is left out."""
+    name, keys = _ROWS[type(event)]
+    made: dict[str, Any] = {"event": name}
+    for key, is_needed in keys:
+        value = getattr(event, key)
+        if is_needed or value not in EMPTY:
+            made[key] = list(value) if isinstance(value, TokenList) else value
     return made
 
 
 def _loading(event: Loading) -> bytes:
     """The engine's own event of this kind belongs to no request and is no frame."""
-    made: LoadingEvent = {"event": "loading", "id": event.id, "progress": round(event.progress, 3)}
-    return _frame(made) if event.id else b""
+    return _frame({**_fields(event), "progress": round(event.progress, 3)}) if event.id else b""
 
 
-def _queued(event: Queued) -> QueuedEvent:
-    return {"event": "queued", "position": event.position, "id": event.id}
+def _done(event: Done) -> bytes:
+    return _frame({**_fields(event), **compared(event)})
 
 
-def _prompt(event: Prompt) -> PromptEvent:
-    made: PromptEvent = {"event": "prompt", "text": event.text}
-    if event.tokens:
-        made["tokens"] = [cast(Token, token) for token in event.tokens]
-    return made
-
-
-def _prompt_logprobs(event: PromptLogprobs) -> PromptLogprobsEvent:
-    return {"event": "prompt_logprobs", "tokens": [cast(RankedToken, token) for token in event.tokens]}
-
-
-def _progress(event: Progress) -> ProgressEvent:
-    return {"event": "progress", "processed": event.processed, "total": event.total}
-
-
-def _stop(event: Stop) -> StopEvent:
-    made: StopEvent = {
-        "event": "stop",
-        "index": event.index,
-        "length": event.length,
-        "stop": event.stop,
-        "finish_reason": event.finish_reason,
-    }
-    if event.stop_text:
-        made["stop_text"] = event.stop_text
-    if event.logprob is not None:
-        made["logprob"] = event.logprob
-    if event.mean_logprob is not None:
-        made["mean_logprob"] = event.mean_logprob
-    if event.distinct_2 is not None:
-        made["distinct_2"] = event.distinct_2
-    if event.certainty is not None:
-        made["certainty"] = event.certainty
-    if event.duplicate_of is not None:
-        made["duplicate_of"] = event.duplicate_of
-    if event.free_length is not None:
-        made["free_length"] = event.free_length
-    if event.stop_token is not None:
-        made["stop_token"] = event.stop_token
-    if event.end:
-        made["end"] = event.end
-    return made
-
-
-def _then(event: Then) -> ThenEvent:
-    made: ThenEvent = {
-        "event": "then",
-        "index": event.index,
-        "length": event.length,
-        "stop": event.stop,
-        "finish_reason": event.finish_reason,
-    }
-    if event.stop_text:
-        made["stop_text"] = event.stop_text
-    if event.end:
-        made["end"] = event.end
-    return made
-
-
-def _extend(event: Extend) -> ExtendEvent:
-    return {"event": "extend", "first": event.first, "count": event.count}
-
-
-def _done(event: Done) -> DoneEvent:
-    made: DoneEvent = {
-        "event": "done",
-        "count": event.count,
-        "prompt_tokens": event.prompt_tokens,
-        "cached_tokens": event.cached_tokens,
-        "completion_tokens": event.completion_tokens,
-        "timings": dict(event.timings),
-    }
-    if event.ranking:
-        made["ranking"] = event.ranking
-    return {**made, **compared(event)}
-
-
-def _error(event: Error) -> ErrorEvent:
-    made: ErrorEvent = {"event": "error", "code": event.code, "message": event.message}
-    if event.param:
-        made["param"] = event.param
-    return made
-
-
-def _framed(fields: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], bytes]:
-    return lambda event: _frame(fields(event))
-
-
+EMPTY = (None, "", (), NO_TOKENS)
+ADDED = frozenset(Noted.__annotations__ | Compared.__annotations__)  # keys that are no fields of the events
+_ROWS: dict[type[Any], tuple[str, tuple[tuple[str, bool], ...]]] = {
+    kind: _rows(frame)
+    for kind, frame in {
+        Loading: LoadingEvent,
+        Queued: QueuedEvent,
+        Start: StartEvent,
+        Prompt: PromptEvent,
+        PromptLogprobs: PromptLogprobsEvent,
+        Progress: ProgressEvent,
+        Stop: StopEvent,
+        Then: ThenEvent,
+        Extend: ExtendEvent,
+        Done: DoneEvent,
+        Error: ErrorEvent,
+    }.items()
+}
 _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
+    **dict.fromkeys(_ROWS, lambda event: _frame(_fields(event))),
     Stream: _stream,
     Loading: _loading,
-    Queued: _framed(_queued),
-    Start: _framed(_start),
-    Prompt: _framed(_prompt),
-    PromptLogprobs: _framed(_prompt_logprobs),
-    Progress: _framed(_progress),
-    Stop: _framed(_stop),
-    Then: _framed(_then),
-    Extend: _framed(_extend),
-    Done: _framed(_done),
-    Error: _framed(_error),
+    Done: _done,
 }

@@ -1,7 +1,7 @@
 """llama-server's flags as one table: for each its meaning here. docs/flags.md is made of it.
 
-A row has the names of one flag with one meaning, how many values it takes, and its action. A test compares the
-rows with the table of llama.cpp itself, which `llama-batched --list-flags` prints.
+A row has the names of one flag with one meaning, how many values it takes, and its action. A test compares
+the rows with the table of llama.cpp itself, which `llama-batched --list-flags` prints.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_srb.http.route import Schema
-from llama_srb.request.finish import MAX_PRUNE_POINTS, MAX_PASSAGES, SCORES
+from llama_srb.request.finish import MAX_PASSAGES, MAX_PRUNE_POINTS, SCORES
 from llama_srb.request.rank_by import MAX_FOLLOWING, MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
 from llama_srb.request.values import INT32_MAX, MAX_INDEX
 
