@@ -19,6 +19,7 @@ from llama_srb.engine.acknowledgements import Acknowledgements
 from llama_srb.engine.commands import encode_cancel, encode_surplus
 from llama_srb.engine.events import Done, Error, Event, Extend, Loading, Queued, Result, Stop, content_size
 
+NOTHING_LOCKED: Mapping[str, str] = {}
 CLOSING = (Done, Error, Result)
 """The events that end a request."""
 
@@ -129,23 +130,33 @@ class Exchange:
         restartable: bool = False,
         on_enter: Callable[[Exchange], None] | None = None,
         on_done: Callable[[Exchange], None] | None = None,
+        on_events: Callable[[Exchange, list[Event]], None] = lambda exchange, events: None,
+        client: str = "",
+        yields: bool = False,
+        timeout: float | None = None,
+        locked: Mapping[str, str] = NOTHING_LOCKED,
+        shows_loading: bool = False,
     ) -> None:
+        """restartable: it may go to another engine when its own dies before it has begun.
+
+        on_events: sees events before the reader. client: only this one sees and ends the request without
+        knowing its id. yields: it waits for all other requests, and does not count as waiting. timeout: seconds
+        that its client allows. locked: fields that extends may not change, and what sets them. shows_loading:
+        its reader gets the progress of a load that it waits for.
+        """
         self.id = id
         self.line = line
         self.state: ExchangeState = "new"
         self.commands = Acknowledgements(id)
         self.engine: Sender | None = None  # None until the command is sent
-        self.yields = False  # it waits for all other requests, and does not count as waiting
-        self.client = ""  # only this client sees and ends the request without knowing its id
-        self.timeout: float | None = None  # seconds that its client allows
-        self.locked: Mapping[str, str] = {}  # fields that extends may not change: what sets them
-        self.shows_loading = False  # its reader gets the progress of a load that it waits for
+        self.client, self.yields, self.timeout, self.locked = client, yields, timeout, locked
+        self._shows_loading = shows_loading
         self.cancelled = False  # as a whole, by its client or by the server
         self.ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # cancelled or done
         self.last: Event | None = None  # the last event that came, read or not
-        self.on_events: Callable[[list[Event]], None] = lambda events: None  # sees them before the reader
+        self._on_events = on_events
         self._n = n
-        self._restartable = restartable  # may go to another engine when its own dies before starting it
+        self._restartable = restartable
         self._on_enter = on_enter
         self._on_done = on_done
         self._reason = ""  # finish_reason in place of "cancelled"
@@ -244,7 +255,7 @@ class Exchange:
             events = [_with_reason(event, self._reason) for event in events]
         self.last = events[-1]
         self._inbox.put(events)
-        self.on_events(events)
+        self._on_events(self, events)
         for event in events:
             if type(event) is Extend and self.commands.answer_extend(event):
                 self._restartable = False  # its line asks for fewer sequences
@@ -254,7 +265,7 @@ class Exchange:
 
     def tell(self, progress: float) -> None:
         """Tells its reader how far the load is that it waits for. This does not begin the request."""
-        if self.state == "new" and self.shows_loading:
+        if self.state == "new" and self._shows_loading:
             self._inbox.put([Loading(progress, self.id)])
             self._inbox.wake()
 

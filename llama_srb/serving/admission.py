@@ -236,11 +236,10 @@ class Reservation(Observer):
 
     # The pool's methods
 
-    def generate(self, request: CompletionRequest) -> Exchange:
+    def generate(self, request: CompletionRequest, *, shows_loading: bool = False) -> Exchange:
         """As Pool.generate(); RequestError if n exceeds the caller's max_n."""
         self._require_n(request)
-        generation = self._pool.generate(request, self._terms)
-        generation.locked = request.locked
+        generation = self._pool.generate(request, self._terms, shows_loading=shows_loading)
         self._adapters[generation] = _adapter_of(request, self._model)
         if self._beginnings is not None:
             self._beginnings.expect(generation, request)

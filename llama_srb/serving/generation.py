@@ -49,10 +49,9 @@ async def generation_of(
     about a load that the request waits for, and between two answers of a sequence.
     """
     request = await prepared(request, context, reservation, limit)
-    generation = reservation.generate(request)
+    generation = reservation.generate(request, shows_loading=as_events)
     rank = rank_of(request, context, max_held, generation)
     rank = rank if as_events else joining(request, rank)
-    generation.shows_loading = as_events
     echoes = 1 if request.messages is not None else request.n  # a chat has the prompt once
     return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes), request
 

@@ -70,9 +70,11 @@ async def residing(limits: Limits, *served: ServedModel) -> AsyncIterator[Reside
         yield residency
 
 
-def generate(model: ServedModel, prompt: str = "Once", terms: Terms = CLIENT, **fields: Any) -> Any:
+def generate(
+    model: ServedModel, prompt: str = "Once", terms: Terms = CLIENT, shows: bool = False, **fields: Any
+) -> Any:
     request = CompletionRequest(prompt=prompt, n=1, sampling=Sampling(seed=7), **{"max_tokens": 5} | fields)
-    return model.pool.generate(request, terms)
+    return model.pool.generate(request, terms, shows_loading=shows)
 
 
 async def ask(model: ServedModel, prompt: str = "Once", **fields: Any) -> list[Any]:
@@ -340,16 +342,14 @@ async def test_the_servers_own_questions_keep_no_model_loaded(models: Models) ->
 async def test_requests_that_wait_get_the_progress_of_the_load(models: Models) -> None:
     model = models("a", "--load-seconds", 0.4)
     async with residing(Limits(), model):
-        async with generate(model) as shown, generate(model) as plain:
-            shown.shows_loading = True
+        async with generate(model, shows=True) as shown, generate(model) as plain:
             events = await collect(shown)
             assert all(not isinstance(event, Loading) for event in await collect(plain))
         progress = [event for event in events if isinstance(event, Loading)]
         assert events[: len(progress)] == progress
         assert isinstance(events[len(progress)], Start)
         assert {event.id for event in progress} == {shown.id}
-        async with generate(model) as loaded:
-            loaded.shows_loading = True
+        async with generate(model, shows=True) as loaded:
             assert isinstance((await collect(loaded))[0], Start)
 
 

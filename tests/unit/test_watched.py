@@ -45,8 +45,7 @@ async def watchlist() -> Watchlist:
 def add(
     watchlist: Watchlist, client: str, genkey: str, one: GenerationRecord, *, runs: bool = True
 ) -> Watched:
-    generation = Exchange(genkey, b"")
-    generation.client = client
+    generation = Exchange(genkey, b"", client=client)
     watched = watchlist.add(genkey, generation, one)
     watched.generation = generation if runs else None
     return watched

@@ -19,7 +19,14 @@ from llama_srb import bundled
 from llama_srb.engine.codec import UNREADABLE, ProtocolError, read_result
 from llama_srb.engine.commands import encode, encode_generate, encode_prefix
 from llama_srb.engine.events import Error, Ready, Result
-from llama_srb.engine.exchange import CommandRefused, EngineError, EngineUnavailable, Exchange, new_id
+from llama_srb.engine.exchange import (
+    NOTHING_LOCKED,
+    CommandRefused,
+    EngineError,
+    EngineUnavailable,
+    Exchange,
+    new_id,
+)
 from llama_srb.engine.pool.engines import Change, Engines
 from llama_srb.engine.pool.hosting import Host, Hosting
 from llama_srb.engine.pool.multi import MultiGeneration
@@ -193,7 +200,9 @@ class Pool:
 
     # Requests
 
-    def generate(self, request: CompletionRequest, terms: Terms = OWN) -> Exchange:
+    def generate(
+        self, request: CompletionRequest, terms: Terms = OWN, *, shows_loading: bool = False
+    ) -> Exchange:
         """Generates: `async with pool.generate(r) as g: async for events in g: …`; entering sends it.
 
         The result has id and cancel(index=None). No list of events is empty; the last event is Done or Error.
@@ -202,9 +211,8 @@ class Pool:
         id = new_id()
         named = request if request.lora is None else self.adapters.named(request)
         line = encode_generate(id, named, terms.client, terms.priority)
-        exchange = self._exchange(id, line, request.candidates, terms)
-        exchange.timeout = request.timeout
-        return exchange
+        n, timeout, locked = request.candidates, request.timeout, request.locked
+        return self._exchange(id, line, n, terms, timeout=timeout, locked=locked, shows_loading=shows_loading)
 
     def generate_all(self, requests: list[CompletionRequest], terms: Terms = OWN) -> MultiGeneration:
         """As generate(), for several requests at once; one id names all of them."""
@@ -237,19 +245,25 @@ class Pool:
                         raise CommandRefused(error)
         raise EngineError(f"{op} was cancelled")
 
-    def _exchange(self, id: str, line: bytes, n: int, terms: Terms, *, replaces: bool = False) -> Exchange:
+    def _exchange(
+        self, id: str, line: bytes, n: int, terms: Terms, *, replaces: bool = False,
+        timeout: float | None = None, locked: Mapping[str, str] = NOTHING_LOCKED, shows_loading: bool = False,
+    ) -> Exchange:  # fmt: skip
         self._require_open()
-        exchange = Exchange(
+        return Exchange(
             id,
             line,
             n=n,
             restartable=self.mode == "resident",
             on_enter=partial(self._take, terms, replaces),
             on_done=partial(self.requests.leave, terms),
+            on_events=terms.observer.received,
+            client=terms.client,
+            yields=terms.priority > 0,
+            timeout=timeout,
+            locked=locked,
+            shows_loading=shows_loading,
         )
-        exchange.client, exchange.yields = terms.client, terms.priority > 0
-        exchange.on_events = partial(terms.observer.received, exchange)
-        return exchange
 
     def _take(self, terms: Terms, replaces: bool, exchange: Exchange) -> None:
         if exchange.state != "new":

@@ -141,8 +141,7 @@ class Conversation(ClientSocket):
         """Whether it ends with done."""
         turn.request = request = await prepared(turn.request, turn.context, turn.reservation)
         turn.recalled = request.recalled
-        turn.generation = generation = turn.reservation.generate(request)
-        generation.shows_loading = True
+        turn.generation = generation = turn.reservation.generate(request, shows_loading=True)
         if turn.is_cancelled:
             generation.cancel()
         rank, join = rank_of(request, turn.context, self._max_held, generation), joining(request, unranked)

@@ -55,8 +55,7 @@ class _Running:
 
     def begin(self) -> Exchange:
         """Makes the generation, which is sent when its block is entered."""
-        self.generation = generation = self.reservation.generate(self.request)
-        generation.shows_loading = True
+        self.generation = generation = self.reservation.generate(self.request, shows_loading=True)
         for index in self._cancelled:
             generation.cancel(index)
         return generation

@@ -42,11 +42,12 @@ class Caller:
     dialect: str = "none"
     is_accepted: bool = False
     trace: Trace = NO_TRACE
+    client: str = dataclasses.field(init=False)
+    """Its name for limits and scheduling: by key or JWT; by address if no key is needed."""
 
-    @property
-    def client(self) -> str:
-        """The client's name for limits and scheduling: by key or JWT; by address if no key is needed."""
-        return f"address {self.address}" if self.grant is None else self.grant.client
+    def __post_init__(self) -> None:
+        name = f"address {self.address}" if self.grant is None else self.grant.client
+        object.__setattr__(self, "client", name)
 
     @property
     def owner(self) -> str:
