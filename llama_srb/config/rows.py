@@ -115,7 +115,7 @@ class Rows(BaseModel):
     engine: Annotated[Path, AfterValidator(Path.expanduser)] = Field(bundled.engine(),
         description="The engine's program.")
     engine_env: Annotated[tuple[str, ...], BeforeValidator(words)] = Field((),
-        description="Names of more variables that the engine inherits; docs/operations.md lists the others.")
+        description="Names of more variables that the engine inherits; docs/security.md lists the others.")
     max_body: Annotated[int, BeforeValidator(size)] = Field(16 << 20, ge=1, le=64 << 20,
         description="Largest request body, in bytes or as 16MiB.")
     max_document: Annotated[int, BeforeValidator(size)] = Field(64 << 20, ge=1, le=256 << 20,

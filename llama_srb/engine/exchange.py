@@ -140,7 +140,7 @@ class Exchange:
         """restartable: it may go to another engine when its own dies before it has begun.
 
         on_events: sees events before the reader. client: only this one sees and ends the request without
-        knowing its id. yields: it waits for all other requests, and does not count as waiting. timeout: seconds
+        knowing its id. yields: it waits for all others, and does not count as waiting. timeout: seconds
         that its client allows. locked: fields that extends may not change, and what sets them. shows_loading:
         its reader gets the progress of a load that it waits for.
         """

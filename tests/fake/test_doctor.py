@@ -65,7 +65,7 @@ FAULTS: list[tuple[str, Callable[[Path], dict[str, Any]], str, str, str]] = [
     ("self-test", engine("kill -ILL $$"), "bad", "signal SIGILL", "build.sh"),
     ("model", lambda folder: {"model": str(folder / "none.gguf")}, "bad", "none.gguf", "--model"),
     ("model", cut_model, "bad", "truncated", "--model"),
-    ("access", lambda folder: {"host": "0.0.0.0"}, "bad", "there are no keys", "operations.md"),
+    ("access", lambda folder: {"host": "0.0.0.0"}, "bad", "there are no keys", "security.md"),
     ("access", open_file, "warn", "can read", "chmod 600"),
     ("prefix cache", no_folder, "bad", "cannot write to", "--prefix-cache"),
     (

@@ -1,4 +1,4 @@
-"""nginx in front of a server, as docs/operations.md and docs/cluster.md have it."""
+"""nginx in front of a server, as docs/install.md and docs/cluster.md have it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ http {{
 """
 
 
-def documented(*servers: str, page: str = "operations", holds: str = "location /llm/") -> str:
+def documented(*servers: str, page: str = "install", holds: str = "location /llm/") -> str:
     """The recipe of a page of docs/ that holds this text, to servers at these addresses, in its order."""
     found = re.findall(r"```nginx\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.S)
     (recipe,) = (block for block in found if holds in block)

@@ -36,7 +36,7 @@ def logged() -> Iterator[str]:
 
 def test_each_log_line_is_explained() -> None:
     """Except lines that only quote another program."""
-    section = (ROOT / "docs/operations.md").read_text().partition("### What each log line means")[2]
+    section = (ROOT / "docs/monitoring.md").read_text().partition("### What each log line means")[2]
     lines = {re.sub(r"(%[-.\d]*[a-z])+", "…", format) for format in logged()}
     telling = {line for line in lines if re.search(r"[a-z]{4}", line)}
     assert len(telling) > 12

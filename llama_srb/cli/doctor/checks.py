@@ -205,7 +205,7 @@ def _access(settings: Settings) -> Finding:
         access.require_safe()
         tls(settings)
     except AccessError as error:
-        return Finding("bad", str(error), "docs/operations.md, Who may use it")
+        return Finding("bad", str(error), "docs/security.md, Who may use it")
     file = settings.api_key_file
     if file is not None and file.stat().st_mode & 0o077:
         return Finding("warn", f"others than its owner can read {file}", f"chmod 600 {file}")

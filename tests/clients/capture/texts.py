@@ -14,7 +14,7 @@ from tests.support.serving import Server
 
 ADDRESS = "127.0.0.1:9090"
 LONG = 40  # characters; what is shorter is a name, a field's value or a stop text
-SOURCES = ("docs/architecture.md", "docs/diversity.md", "docs/structure.md", "docs/operations.md")
+SOURCES = ("docs/engine.md", "docs/diversity.md", "docs/structure.md", "docs/settings.md", "docs/install.md")
 
 
 def _prose(path: Path) -> str:
