@@ -55,7 +55,7 @@ def test_the_program_runs_its_batch_on_a_server(
     (program,) = (text for kind, text in BLOCKS if kind == "python")
     (tmp_path / "in.jsonl").write_text(BLOCKS[0][1])
     monkeypatch.chdir(tmp_path)
-    (command,) = re.findall(r"^    llama-srb serve (.*)$", PAGE, re.M)
+    (command,) = re.findall(r"^llama-srb serve (.*)$", PAGE, re.M)
     with serving(*shlex.split(command)) as server, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # the program does not close its client
         exec(program.replace("http://localhost:9090", server.url), names := {"__name__": "example"})

@@ -21,7 +21,7 @@ from tests.support.terminal import PATIENCE, at_prompt, started
 README = (ROOT / "README.md").read_text()
 API = str(ROOT / "api.py")
 EXAMPLE = re.compile(r"^ *\$ (curl .*)\n((?: *(?:data: )?[{…].*\n|\n)+)", re.M)
-FIRST = re.compile(r"^    \./build\.sh && (\S.*?) +# .* on port (\d+)$", re.M)
+FIRST = re.compile(r"^\./build\.sh && (\S.*?) +# .* on port (\d+)$", re.M)
 
 
 def as_written(command: str, url: str, folder: Path) -> str:

@@ -23,10 +23,10 @@ from tests.support.rows import each_row
 from tests.support.serving import LASTING, Server, serving
 from tests.support.waiting import PATIENCE
 
-EXAMPLE = re.compile(r"^    \$ curl ((?:.*\\\n)*.*)\n((?:    .*\n)+)", re.M)
+EXAMPLE = re.compile(r"^\$ curl ((?:.*\\\n)*.*)\n((?:(?!```|\$ ).+\n)+)", re.M)
 DOCS = {name: (ROOT / "docs" / name).read_text() for name in ("api.md", "dialects.md")}
 EXAMPLES = [example for text in DOCS.values() for example in EXAMPLE.findall(text)]
-CONVERSATION = re.findall(r"^    ([<>]) (\{.*\})$", DOCS["dialects.md"], re.M)
+CONVERSATION = re.findall(r"^([<>]) (\{.*\})$", DOCS["dialects.md"], re.M)
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/python.md").read_text(), re.M | re.S)
 FIVE_LINES = re.findall(r"^```bash\n(.*?)^```$", (ROOT / "docs/models.md").read_text(), re.M | re.S)[0]
 
@@ -88,7 +88,7 @@ def test_the_numbers_of_the_example_of_tasks_are_true(
 
 
 async def test_the_chat_of_tasks_goes_as_shown(tasks: Server) -> None:
-    conversation = [json.loads(line) for line in re.findall(r"^    [<>] (\{.*\})$", TASKS, re.M)]
+    conversation = [json.loads(line) for line in re.findall(r"^[<>] (\{.*\})$", TASKS, re.M)]
     url = tasks.url + "/v1/tasks/continue_story/ws"
     async with ClientSession() as session, session.ws_connect(url) as socket:
         for shown in conversation:
@@ -146,7 +146,7 @@ async def test_the_websockets_conversation_goes_as_shown(server: Server) -> None
 @pytest.fixture(scope="module")
 def remembering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server of docs/tasks.md whose task recalls, with streams that last long enough to be cancelled."""
-    (recall,) = re.findall(r"^    (recall = .*)$", TASKS, re.M)
+    (recall,) = re.findall(r"^(recall = .*)$", TASKS, re.M)
     file = tmp_path_factory.mktemp("docs") / "tasks.toml"
     file.write_text("\n".join([TASK_FILE + recall, MEMORY]))
     with serving("--ctx", "16384", "--config", str(file), "--", *LASTING) as server:

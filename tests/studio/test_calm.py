@@ -50,7 +50,7 @@ def test_a_card_shows_three_actions_and_a_menu_has_the_rest(page: Page) -> None:
 
 
 def rows_of_the_page() -> list[list[str]]:
-    table = (ROOT / "docs/studio.md").read_text().split("| key | where | what |\n|---|---|---|\n")[1]
+    table = (ROOT / "docs/studio.md").read_text().split("| key | where | what |\n| --- | --- | --- |\n")[1]
     lines = table.split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

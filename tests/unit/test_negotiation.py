@@ -170,7 +170,7 @@ def commands(text: str) -> Iterator[tuple[list[str], str]]:
         for n in range(1, len(lines)):
             command = "\n".join(lines[:n]).replace("\\\n", " ")
             if command.count("'") % 2 == 0 and "9090/" in command:
-                yield shlex.split(command)[1:], lines[n].strip()
+                yield shlex.split(command)[1:], lines[n].strip().removeprefix("```")
                 break
 
 
