@@ -50,8 +50,8 @@ def test_a_card_shows_three_actions_and_a_menu_has_the_rest(page: Page) -> None:
 
 
 def rows_of_the_page() -> list[list[str]]:
-    table = (ROOT / "docs/studio.md").read_text().split("| key | where | what |\n| --- | --- | --- |\n")[1]
-    lines = table.split("\n\n")[0].splitlines()
+    table = (ROOT / "docs/studio.md").read_text().split("| key | where | what |\n")[1]
+    lines = table.split("\n\n")[0].splitlines()[1:]  # below the line of dashes
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
