@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from llama_srb.http.routes import ROUTES
 from llama_srb.serving.keys import api_keys
 from llama_srb.serving.keys import jwt as our_jwt
-from llama_srb.serving.keys.api_keys import Grant, Key, KeyFileError
-from llama_srb.serving.keys.jwt import JwtError
+from llama_srb.serving.keys.api_keys import Grant, JwtError, Key, KeyFileError
 from llama_srb.serving.limits import Budget, Budgets
 from tests.support.rows import each_row
 

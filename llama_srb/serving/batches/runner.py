@@ -36,9 +36,8 @@ from llama_srb.batch.source import Bounds, Source
 from llama_srb.batch.store import Store
 from llama_srb.config import Settings
 from llama_srb.request.values import RequestError
-from llama_srb.serving.keys.api_keys import Grant
+from llama_srb.serving.keys.api_keys import Grant, Token
 from llama_srb.serving.keys.internal_callers import HEADER, Owner
-from llama_srb.serving.keys.jwt import Token
 
 log = logging.getLogger("llama_srb.batches")  # this name is documented
 

@@ -15,9 +15,9 @@ from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.batches.asked import DAY, KEPT, AskedBatch, Page
 from llama_srb.serving.batches.runner import Worker
 from llama_srb.serving.keys.access import Access
+from llama_srb.serving.keys.api_keys import Token
 from llama_srb.serving.keys.caller import Caller
 from llama_srb.serving.keys.internal_callers import InternalCallers, Owner
-from llama_srb.serving.keys.jwt import Token
 
 WINDOW = 2  # sequences of a batch at once, for each one that the engine generates at once
 MOST_FILES, MOST_BATCHES = 10_000, 10_000  # of a caller

@@ -13,16 +13,19 @@ import dataclasses
 import ipaddress
 import ssl
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from llama_srb.config import Settings
 from llama_srb.request.values import RequestError
-from llama_srb.serving.keys import api_keys, jwt
-from llama_srb.serving.keys.api_keys import Grant, KeyFileError
+from llama_srb.serving.keys import api_keys
+from llama_srb.serving.keys.api_keys import Grant, JwtError, KeyFileError
 from llama_srb.serving.keys.caller import Caller
 from llama_srb.serving.keys.internal_callers import InternalCallers, Owner
-from llama_srb.serving.keys.jwt import JwtError, JwtVerifier
 from llama_srb.serving.keys.scopes import Scopes
 from llama_srb.serving.keys.sessions import Session
+
+if TYPE_CHECKING:
+    from llama_srb.serving.keys.jwt import JwtVerifier
 
 
 class AccessError(Exception):
@@ -41,10 +44,9 @@ class Access:
     def reload(self) -> None:
         """Reads the key files again, and ends sessions whose key is gone. On AccessError nothing changes."""
         settings = self._settings
-        secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
         try:
             found = api_keys.read(settings.api_key_file) if settings.api_key_file else ()
-            signers = jwt.read(secret, settings.jwt_keys, settings.jwt_audience, settings.jwt_issuer)
+            signers = _signers(settings)
         except KeyFileError as error:
             raise AccessError(str(error)) from None
         given = api_keys.given(key.get_secret_value() for key in settings.api_key)
@@ -160,6 +162,16 @@ def renew_tls(settings: Settings, context: ssl.SSLContext | None) -> None:
     except OSError as error:  # SSLError is one
         files = f"{settings.tls_cert} and {settings.tls_key}"
         raise AccessError(f"cannot use {files}: {error.strerror or error}") from None
+
+
+def _signers(settings: Settings) -> JwtVerifier | None:
+    """The keys that verify JSON web tokens, if the settings have any; KeyFileError."""
+    if settings.jwt_secret is None and settings.jwt_keys is None:
+        return None
+    from llama_srb.serving.keys import jwt
+
+    secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
+    return jwt.read(secret, settings.jwt_keys, settings.jwt_audience, settings.jwt_issuer)
 
 
 def _unknown(message: str) -> RequestError:

@@ -64,6 +64,16 @@ class Grant(BaseModel):
         return self.expires is not None and self.expires <= datetime.now(UTC)
 
 
+class Token(Grant):
+    """What a JSON web token grants. signer: the thumbprint of the key that verified it."""
+
+    signer: str = ""
+
+
+class JwtError(Exception):
+    """A JSON web token is not accepted; the message tells its sender why."""
+
+
 class Key(Grant):
     """One key of the file."""
 

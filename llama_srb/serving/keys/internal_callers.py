@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llama_srb.serving.keys.jwt import Token
+from llama_srb.serving.keys.api_keys import Token
 
 HEADER = "X-Batch"
 

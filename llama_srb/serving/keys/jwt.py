@@ -1,6 +1,7 @@
 """JSON web tokens (JWTs) that another server has signed: the keys that verify them, and what claims grant.
 
-A key is used only with the algorithm of its type, never with the one that a JWT names.
+A key is used only with the algorithm of its type, never with the one that a JWT names. This module is
+imported only where there are such keys: its libraries would be a tenth of a server's start.
 """
 
 from __future__ import annotations
@@ -19,22 +20,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from pydantic import ValidationError
 
-from llama_srb.serving.keys.api_keys import SCOPES, Grant, KeyFileError
+from llama_srb.serving.keys.api_keys import SCOPES, JwtError, KeyFileError, Token
 
 ALGORITHMS = ("HS256", "RS256", "ES256")
 SECRET_BYTES = 32  # RFC 7518, 3.2: at least as long as the hash
 LEEWAY = 30.0  # seconds that the signer's clock may differ
 LIMITS = ("max_n", "concurrent", "tokens_per_minute", "models", "tasks", "memories")
-
-
-class JwtError(Exception):
-    """A JWT is not accepted; the message tells its sender why."""
-
-
-class Token(Grant):
-    """What a JWT grants. signer: the thumbprint of the key that verified it."""
-
-    signer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
