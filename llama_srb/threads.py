@@ -1,4 +1,4 @@
-"""The threads of asyncio.to_thread() in a server: fair between clients; nobody waits for them at the end."""
+"""The threads of asyncio.to_thread() in a server: fair between clients; the end waits a second for them."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Calls:
     async def embed(self, call: Call) -> None:
         """Vectors of texts."""
         body = await self._read(call, messages.body_of)
-        context = (await self._context(call, body)).without_adapter()
+        context = (await self._context(call, body)).refusing_adapter()
         request = await call.parsed(embeddings.parse, context.body, strict=self._settings.strict)
         answer = embeddings.Body(request, context.origin)
         with context.reserve() as reservation:

@@ -1,1 +1,1 @@
-"""The HTTP server: the only package that uses aiohttp."""
+"""The HTTP API: routes, handlers, middlewares, streams."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from llama_srb.memory.slots import Slots as FairSlots
@@ -25,7 +25,7 @@ MANY_VALUES = 64 << 10  # bytes of a body that may have thousands of values
 
 
 class Bodies:
-    """Parses bodies as JSON: long ones a few at a time, and of each client one."""
+    """Parses bodies of HTTP and gRPC: long ones a few at a time, and of each client one."""
 
     def __init__(self) -> None:
         self._turns = FairSlots(PARSED_AT_ONCE, 1)
@@ -38,7 +38,7 @@ class Bodies:
             return await without_stalling(len(data), parse_body, data)
 
     def turn(self, size: int) -> contextlib.AbstractAsyncContextManager[None]:
-        """The block waits for the long bodies before it, those of the same client first."""
+        """The block waits its turn if the body is long: one of a client is parsed, PARSED_AT_ONCE of all."""
         return self._turns.slot(client.get()) if size >= MANY_VALUES else contextlib.nullcontext()
 
 
@@ -92,15 +92,3 @@ class LargeBodies:
                 )
                 raise RequestError(message, status=503, code="busy", retry_after=LARGE_RETRY)
             held.enter_context(slot)
-
-
-def with_adapter(body: Mapping[str, Any], adapter: int | None) -> Mapping[str, Any]:
-    """The body with this adapter at scale 1, beside those that it names itself."""
-    if adapter is None:
-        return body
-    others = body.get("lora") or []
-    if not isinstance(others, list):
-        return body  # its reader refuses it
-    if any(isinstance(one, dict) and one.get("id") == adapter for one in others):
-        return body
-    return {**body, "lora": [{"id": adapter, "scale": 1.0}, *others]}

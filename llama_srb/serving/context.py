@@ -44,7 +44,7 @@ INFILL = ("suffix", "input_prefix", "input_suffix")  # fields that need the mode
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """The model that serves a request of a caller. It is made once, by the model registry.
+    """Who asks, and the model and task that answer. The model registry makes it; changes make copies.
 
     body: the request's, with the adapter that its `model` names. name: the model's name in the answer.
     defaults: of the request's fields. task: the one that the request names.
@@ -61,7 +61,7 @@ class RequestContext:
     warnings: tuple[str, ...] = ()
     agent: str = ""
     memories: Recalling | None = None  # that its task may recall from
-    embedders: Callable[[], Iterable[ModelFacts]] = tuple  # the models that the caller may use
+    models: Callable[[], Iterable[ModelFacts]] = tuple  # the models that the caller may use
 
     @property
     def origin(self) -> Origin:
@@ -113,11 +113,11 @@ class RequestContext:
 
     def embedder(self, by: RankBy) -> ServedModel:
         """The loaded model that computes the vectors of a ranking; RequestError."""
-        return embedder_of(self.embedders(), by)
+        return embedder_of(self.models(), by)
 
     def judge(self, by: RankBy) -> ServedModel:
         """The loaded model that judges texts, by default that which writes them; RequestError."""
-        return self.facts.served if by.model is None else judge_of(self.embedders(), by)
+        return self.facts.served if by.model is None else judge_of(self.models(), by)
 
     async def with_task(self, request: CompletionRequest, *, is_beginning: bool = False) -> CompletionRequest:
         """The request with the texts of the task around its prompt. is_beginning: it is to be continued."""
@@ -134,14 +134,14 @@ class RequestContext:
         defaults = dataclasses.replace(self.defaults, warnings=warnings)
         return dataclasses.replace(self, warnings=warnings, defaults=defaults)
 
-    def without_task(self) -> RequestContext:
+    def refusing_task(self) -> RequestContext:
         """RequestError if a task was named: it has rules for texts that are generated, not for scores."""
         if self.task is not None:
             message = f"{self.name} is a task; texts are scored by a model: name {self.facts.name}"
             raise RequestError(message, param="model")
         return self
 
-    def without_adapter(self) -> RequestContext:
+    def refusing_adapter(self) -> RequestContext:
         """RequestError if an adapter was named: vectors are made without adapters."""
         if self.adapter is not None:
             message = f"{self.name} is an adapter; vectors are made without one: name {self.facts.name}"

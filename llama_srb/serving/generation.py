@@ -56,15 +56,20 @@ async def generation_of(
     return Work(generation, rank, f"n={request.n}{reservation.about}", has_stop, echoes), request
 
 
+def is_ready(request: CompletionRequest, context: RequestContext) -> bool:
+    """Whether prepared() leaves a request as it is, so that its command may be encoded at once."""
+    return context.task is None and request.story is None and not context.facts.tools.may_change(request)
+
+
 async def prepared(
     request: CompletionRequest,
     context: RequestContext,
     reservation: Reservation,
     limit: Limit | None = None,
 ) -> CompletionRequest:
-    """The request as the engine gets it: with the texts of its task, without tools that no template knows.
+    """The request as the engine gets it: with what was recalled, its story, its task's texts, in its room.
 
-    limit: as of generation_of().
+    RequestError if it continues another model's sequence, or no model can rank it. limit: of generation_of().
     """
     facts = context.facts
     if request.continue_ is not None or request.rank_by is not None:

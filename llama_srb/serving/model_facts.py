@@ -201,7 +201,7 @@ def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     """The loaded model among these that judges texts; RequestError."""
     able = [one for one in models if one.pool.ready is not None and not one.pool.ready.embedding.get("only")]
     for one in able:
-        if by.model in one.settings.model_names:
+        if by.model in one.names:
             return one.served
     names = ", ".join(one.name for one in able) or "none"
     message = f"rank_by.judge.model is {shown(by.model)}; it must be a loaded model that generates texts, of "
@@ -243,7 +243,7 @@ def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     if by.model is None:
         found = [one for one in embed if embedding_of(one).get("only")]
     else:
-        found = [one for one in embed if by.model in one.settings.model_names]
+        found = [one for one in embed if by.model in one.names]
     if len(found) == 1:
         return found[0].served
     names = ", ".join(one.name for one in found or embed) or "none"

@@ -19,7 +19,7 @@ from llama_srb.models.residency import Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.admission import Admission
-from llama_srb.serving.bodies import Bodies, with_adapter
+from llama_srb.serving.bodies import Bodies
 from llama_srb.serving.context import INFILL, Recalling, RequestContext
 from llama_srb.serving.keys.caller import Caller
 from llama_srb.serving.model_facts import ModelFacts
@@ -50,7 +50,7 @@ class ModelRegistry:
         self.is_starting = False  # models are being loaded before the server is ready
         self.presets = presets
         self.configured = tasks
-        self.memories: Recalling | None = None  # are set before requests come
+        self.memories: Recalling | None = None  # set before requests come, and by a reload
         self.traces = NO_TRACES  # may be replaced before requests come
         self.names = Names[ModelFacts](())
         self._leaving: tuple[ModelFacts, ...] = ()  # were removed, and may have requests
@@ -134,7 +134,7 @@ class ModelRegistry:
         query: str | None = None,
         agent: str = "",
     ) -> RequestContext:
-        """The model that a body names; RequestError if the name is unknown, or not one of the caller's.
+        """The context by the model that a body names; RequestError if it is unknown, or not the caller's.
 
         dialect: of the path. query: the name in its query, if the body has none. agent: the User-Agent.
         """
@@ -167,7 +167,7 @@ class ModelRegistry:
         before: RequestContext | None = None,
         agent: str = "",
     ) -> RequestContext:
-        """The model of a task; RequestError if there is no such task, or the body has what it locks.
+        """The context of a request to a task; RequestError if there is none, or the body has what it locks.
 
         before: an earlier request, whose task and memories are taken, whatever a reload has changed.
         """
@@ -181,14 +181,14 @@ class ModelRegistry:
     def of_draft(
         self, task: Task, body: Mapping[str, Any], caller: Caller, agent: str = ""
     ) -> RequestContext:
-        """The model of a task that is not configured: the caller must be allowed its model and its memory."""
+        """The context of a draft, which is not configured: its model and memory must be the caller's."""
         choice = self.names.choose(task.model, allowed_to(caller), is_known=task.model is not None)
         if task.recall is not None and self.memories is not None:
             self.memories.require(task.recall.memory, caller)
         return self._context(choice, caller, body, task.name, task, self.memories, agent)
 
     def named(self, name: str, caller: Caller) -> RequestContext:
-        """The model of this name, or of the task of this name, without a default."""
+        """The context of this model, or of the task of this name, without a default."""
         if name in self.configured.names:
             return self.of_task(name, {}, caller)
         also = self.configured.names
@@ -207,7 +207,7 @@ class ModelRegistry:
     ) -> RequestContext:
         """name: in the answer. RequestError if the body has what its task locks."""
         if task is not None:
-            _require_fields_of(task, body)
+            _refuse_fields_of(task, body)
         defaults = choice.model.defaults(caller)
         if task is not None:
             defaults = task.over(defaults)
@@ -217,7 +217,7 @@ class ModelRegistry:
             admission=self.admission,
             facts=choice.model,
             caller=caller,
-            body=body if choice.adapter is None else with_adapter(body, choice.adapter),
+            body=body if choice.adapter is None else _with_adapter(body, choice.adapter),
             name=name,
             defaults=defaults,
             adapter=choice.adapter,
@@ -225,7 +225,7 @@ class ModelRegistry:
             warnings=choice.warnings,
             agent=agent,
             memories=memories if task is not None and task.recall is not None else None,
-            embedders=partial(self.allowed, caller),
+            models=partial(self.allowed, caller),
         )
 
     def _model_of(self, task: Task, caller: Caller) -> Choice[ModelFacts]:
@@ -261,6 +261,16 @@ class ModelRegistry:
         return any(facts.pool.requests.cancel(id, index) for facts in self.with_leaving)
 
 
+def _with_adapter(body: Mapping[str, Any], adapter: int) -> Mapping[str, Any]:
+    """The body with this adapter at scale 1, beside those that it names itself."""
+    others = body.get("lora") or []
+    if not isinstance(others, list):
+        return body  # its reader refuses it
+    if any(isinstance(one, dict) and one.get("id") == adapter for one in others):
+        return body
+    return {**body, "lora": [{"id": adapter, "scale": 1.0}, *others]}
+
+
 def _name_in(body: Mapping[str, Any], fields: tuple[str, ...]) -> str | None:
     for field in fields:
         if (name := body.get(field)) is None:
@@ -276,7 +286,7 @@ def allowed_to(caller: Caller) -> tuple[str, ...] | None:
     return caller.grant.models if caller.grant is not None else None
 
 
-def _require_fields_of(task: Task, body: Mapping[str, Any]) -> None:
+def _refuse_fields_of(task: Task, body: Mapping[str, Any]) -> None:
     """RequestError if the body has what the task locks, or what is for a model."""
     task.check(body)
     if infill := [field for field in INFILL if body.get(field)]:

@@ -60,7 +60,7 @@ def _near(story: Story, context: RequestContext) -> Near | None:
     """What finds entries by meaning, if some ask for it; RequestError if no loaded model can."""
     if all(entry.meaning is None for entry in story.lore):
         return None
-    model = lore_embedder_of(context.embedders())
+    model = lore_embedder_of(context.models())
 
     async def near(calls: Sequence[Call], text: str) -> list[Call]:
         embed = partial(vectors_by, model.served, context)

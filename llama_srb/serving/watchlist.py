@@ -1,6 +1,6 @@
 """Generations whose progress clients poll by KoboldCpp's genkey. A client finds only its own.
 
-Knows neither HTTP nor keys: handlers/ decides who a client is, and who may end another client's generation.
+Knows neither HTTP nor keys: http/handlers/ decides who a client is, and who may end another one's generation.
 Keeps the generated text, never the request. Its bytes are bounded, for each client and for all together.
 """
 

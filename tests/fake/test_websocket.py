@@ -66,6 +66,16 @@ async def test_continue_names_a_request_by_the_clients_id(serving: Serving) -> N
     assert second[0]["prompt_tokens"] == first[0]["prompt_tokens"] + 3
 
 
+async def test_a_story_makes_the_prompt_as_on_other_paths(serving: Serving) -> None:
+    served = await serving()
+    body = {"prompt": "A cat", "story": {"memory": "It rains."}, "n": 1, "max_tokens": 1}
+    there = (await served.events(body, "/v1/events"))[0]
+    async with connected(served) as socket:
+        await socket.send_json({"op": "generate", "id": "a", **body})
+        here = (await until(socket, event("start")))[-1]
+    assert (here["story"], here["prompt_tokens"]) == (there["story"], there["prompt_tokens"])
+
+
 WRONG = [
     ("{", "", None, "not JSON"),
     ('{"op": "sing", "id": "a"}', "", "op", "one of generate, cancel, extend"),

@@ -1,4 +1,4 @@
-"""The paths of other servers' APIs: llama-server, KoboldCpp, Ollama, text-generation-webui."""
+"""The paths of other servers' APIs, as foreign.py lists them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Compatibility:
     async def vectors(self, http: web.Request) -> web.Response:
         """Vectors of texts in another server's form."""
         stay, context = stay_of(
-            http, self.registry, (await context_of(http, self.registry)).without_adapter()
+            http, self.registry, (await context_of(http, self.registry)).refusing_adapter()
         )
         with kept(self.registry, context, stay):
             return await self._vectors(http, context)

@@ -43,8 +43,6 @@ class Generate:
         """n continuations, in the form that the rules of dialects/negotiation choose."""
         return await self.complete(http, await context_of(http, self.registry))
 
-    events = openai_completions = completions  # their paths are what the first rule reads
-
     async def complete(self, http: web.Request, context: RequestContext) -> web.StreamResponse:
         """n continuations by this model."""
         if self.form_of(http, context.body) == "events":
@@ -241,7 +239,7 @@ class Generate:
 
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""
-        context = (await context_of(http, self.registry)).without_task()
+        context = (await context_of(http, self.registry)).refusing_task()
         request = await without_stalling(
             len(http[BODY]), scores.parse, context.body, strict=self.registry.settings.strict
         )
@@ -250,7 +248,7 @@ class Generate:
 
     async def embeddings(self, http: web.Request) -> web.Response:
         """Vectors of texts."""
-        context = (await context_of(http, self.registry)).without_adapter()
+        context = (await context_of(http, self.registry)).refusing_adapter()
         request = await without_stalling(
             len(http[BODY]), embeddings.parse, context.body, strict=self.registry.settings.strict
         )

@@ -30,13 +30,9 @@ from llama_srb.http.route import Route
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults
-from llama_srb.serving.health import Healthy
 from llama_srb.serving.model_facts import ModelFacts, chat_template_of
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.tasks import Task
-
-STATUS_TIMEOUT = 1.0  # seconds; a scrape must not wait for the prefill of a long prompt
-HEALTHY: Healthy = {"status": "ok"}
 
 
 def described(routes: tuple[Route, ...], defaults: Defaults, prefix: str = "") -> dict[str, Any]:

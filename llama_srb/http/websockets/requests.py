@@ -27,7 +27,7 @@ from llama_srb.request.values import RequestError, whole
 from llama_srb.serving.admission import Admission, Reservation
 from llama_srb.serving.bodies import without_stalling
 from llama_srb.serving.context import RequestContext
-from llama_srb.serving.generation import prepared, rank_of
+from llama_srb.serving.generation import is_ready, prepared, rank_of
 from llama_srb.serving.keys.caller import Caller
 
 log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Connection(ClientSocket):
         context.check(request)
         # reserved here, not in the task: more commands may be in the same packet
         running = _Running(context, request, held.enter_context(context.reserve()))
-        if context.task is None and not context.facts.tools.may_change(request):
+        if is_ready(request, context):
             running.begin()
         self._running[command.id] = running
         kept, task = held.pop_all(), self.spawn(self._generate(command.id, running))

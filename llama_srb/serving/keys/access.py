@@ -33,7 +33,7 @@ class AccessError(Exception):
 
 
 class Access:
-    """The settings about callers: names, origins, keys, JWTs."""
+    """The keys of one server, and the sessions that are open with them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

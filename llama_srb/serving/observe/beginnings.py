@@ -16,21 +16,20 @@ BEFORE_TOKENS = (Accepted, Error, Loading, Progress, Prompt, Queued, Start)
 class Beginnings:
     """Calls on_begun for each of `count` requests when all of them have their first token."""
 
-    def __init__(self, count: int, on_begun: OnBegun | None) -> None:
+    def __init__(self, count: int, on_begun: OnBegun) -> None:
         self._count, self._on_begun = count, on_begun
         self._expected: dict[Exchange, CompletionRequest] = {}
         self._begun: list[CompletionRequest] = []
 
     def expect(self, exchange: Exchange, request: CompletionRequest) -> None:
-        if self._on_begun is not None:
-            self._expected[exchange] = request
+        self._expected[exchange] = request
 
     def take(self, exchange: Exchange, events: list[Event]) -> None:
         """The exchange has received events."""
         if exchange not in self._expected or all(isinstance(event, BEFORE_TOKENS) for event in events):
             return
         self._begun.append(self._expected.pop(exchange))
-        if self._on_begun is not None and len(self._begun) == self._count:
+        if len(self._begun) == self._count:
             for request in self._begun:
                 self._on_begun(request)
 

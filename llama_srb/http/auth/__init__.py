@@ -1,1 +1,0 @@
-"""Authentication and authorization: API keys, JWTs, sessions, TLS certificates."""
