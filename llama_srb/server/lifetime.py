@@ -90,8 +90,8 @@ async def serve(
     with _signals(handled=signals) as (hangup, *stopping):
         async with opened(memories), registry.traces, contextlib.AsyncExitStack() as stack:
             try:
-                lines = await stack.enter_async_context(files_of(service.batches))
-                async with listening(runner, settings, certificate, lines) as site:
+                internal = await stack.enter_async_context(files_of(service.batches))
+                async with listening(runner, settings, certificate, internal) as site:
                     assert runner.server is not None
                     for sweep, name in (
                         (api.connections.sweep, "idle"),

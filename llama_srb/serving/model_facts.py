@@ -134,10 +134,27 @@ class ModelFacts:
         adapters = fingerprint.of_adapters(loaded)
         return f"b{ready.commit if ready else ''}-{self._model_hash}-{adapters}"
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text that gets a vector, as far as it is known."""
+        ready = self.pool.ready
+        return INT32_MAX if ready is None else int(ready.embedding.get("max_tokens", INT32_MAX))
+
+    @property
+    def embedding(self) -> Mapping[str, Any]:
+        """What its engine says of embeddings; empty: it computes none, or is not loaded."""
+        ready = self.pool.ready
+        return {} if ready is None or self.pool.state != "ready" else ready.embedding
+
+    @property
+    def chat_template(self) -> str:
+        """The value of --chat-template, else the model's own template; empty: there is none."""
+        return self.settings.chat_template or str(self.model.metadata.get("tokenizer.chat_template", ""))
+
     async def longest_embedded(self, command: Command) -> int:
         """The most tokens of a text that gets a vector."""
         await self.known(command)
-        return longest_of(self)
+        return self.longest
 
     def require_what_keeps_prefixes(self, request: CompletionRequest) -> None:
         if request.continue_ is not None:
@@ -181,7 +198,7 @@ class ModelFacts:
             context=self.context,
             parallel=self.settings.parallel,
             agent=agent,
-            chat_template=chat_template_of(self),
+            chat_template=self.chat_template,
             slots=self.settings.slots,
             only_embeds=bool(self.pool.ready and self.pool.ready.embedding.get("only")),
             cpu=self.pool.ready.cpu if self.pool.ready else "",
@@ -208,30 +225,13 @@ def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     raise RequestError(f"{message}which you may use: {names}", param="rank_by.judge.model")
 
 
-def longest_of(facts: ModelFacts) -> int:
-    """The most tokens of a text that gets a vector, as far as it is known."""
-    ready = facts.pool.ready
-    return INT32_MAX if ready is None else int(ready.embedding.get("max_tokens", INT32_MAX))
-
-
-def embedding_of(facts: ModelFacts) -> Mapping[str, Any]:
-    """What its engine says of embeddings; empty: it computes none, or is not loaded."""
-    ready = facts.pool.ready
-    return {} if ready is None or facts.pool.state != "ready" else ready.embedding
-
-
 def lore_embedder_of(models: Iterable[ModelFacts]) -> ModelFacts:
     """The first loaded model among these that is made for embeddings, for a story's lore; RequestError."""
     for one in models:
-        if embedding_of(one).get("only"):
+        if one.embedding.get("only"):
             return one
     message = "story.lore has entries with meaning, but no embedding model is loaded that you may use: "
     raise RequestError(f"{message}load one, or give keys instead", param="story.lore")
-
-
-def chat_template_of(facts: ModelFacts) -> str:
-    """The value of --chat-template, else the model's own template; empty: there is none."""
-    return facts.settings.chat_template or str(facts.model.metadata.get("tokenizer.chat_template", ""))
 
 
 def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
@@ -239,9 +239,9 @@ def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
 
     It is the one that by.model names, else the only one that is made for embeddings.
     """
-    embed = [one for one in models if embedding_of(one)]
+    embed = [one for one in models if one.embedding]
     if by.model is None:
-        found = [one for one in embed if embedding_of(one).get("only")]
+        found = [one for one in embed if one.embedding.get("only")]
     else:
         found = [one for one in embed if by.model in one.names]
     if len(found) == 1:

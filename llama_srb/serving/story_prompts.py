@@ -22,7 +22,7 @@ from llama_srb.request.truncate import Command, PromptBudget
 from llama_srb.request.values import RequestError
 from llama_srb.serving.context import RequestContext
 from llama_srb.serving.keys.caller import BATCH
-from llama_srb.serving.model_facts import longest_of, lore_embedder_of
+from llama_srb.serving.model_facts import lore_embedder_of
 from llama_srb.serving.vectors import vectors_by
 from llama_srb.tasks import pieces_of
 
@@ -64,7 +64,7 @@ def _near(story: Story, context: RequestContext) -> Near | None:
 
     async def near(calls: Sequence[Call], text: str) -> list[Call]:
         embed = partial(vectors_by, model.served, context)
-        return await with_near(calls, story, text, longest_of(model), model.vectors, embed)
+        return await with_near(calls, story, text, model.longest, model.vectors, embed)
 
     return near
 

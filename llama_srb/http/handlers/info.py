@@ -30,7 +30,7 @@ from llama_srb.http.route import Route
 from llama_srb.request.aliases import CONVERTED
 from llama_srb.request.fields import request_table, samplers_table
 from llama_srb.request.parse import Defaults
-from llama_srb.serving.model_facts import ModelFacts, chat_template_of
+from llama_srb.serving.model_facts import ModelFacts
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.tasks import Task
 
@@ -98,7 +98,7 @@ class Info:
             "quantisation": model.quantisation,
             "context": model.context,
             "size_bytes": model.size_bytes,
-            "chat_template": bool(chat_template_of(facts)),
+            "chat_template": bool(facts.chat_template),
             "infill": can_infill(facts.infill),
             "n_ctx": ready.n_ctx if ready else None,
         }
