@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from llama_srb import __version__
@@ -194,7 +195,7 @@ class ModelFacts:
             parameters=model.parameters,
             quantisation=model.quantisation,
             size_bytes=model.size_bytes,
-            modified=path.stat().st_mtime if path.exists() else 0.0,
+            modified=_modified(path),
             context=self.context,
             parallel=self.settings.parallel,
             agent=agent,
@@ -212,6 +213,14 @@ class ModelFacts:
             uptime=time.monotonic() - self._began,
             defaults=defaults,
         )
+
+
+def _modified(path: Path) -> float:
+    """When a file was changed, in seconds since 1970; 0 if it is gone."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
