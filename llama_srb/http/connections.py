@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 import logging
 from asyncio import BaseTransport, Protocol, Transport
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from aiohttp import WSCloseCode, web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from llama_srb.background import begin
 from llama_srb.config import Settings
@@ -32,8 +32,6 @@ MAX_LARGE_ITEMS = 4  # larger bodies at the same time in items of batches, which
 MAX_ADDRESS = 8190  # bytes of a path and its query: aiohttp's default, whose error does not say what to do
 MAX_LINE = 1 << 20  # bytes; aiohttp itself refuses longer request lines
 CHECKS = 4  # for stalled readers in one --write-timeout
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def _one_line(record: logging.LogRecord) -> bool:

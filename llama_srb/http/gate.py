@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Callable
 
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from llama_srb import threads
 from llama_srb.config import Settings
@@ -26,8 +25,6 @@ from llama_srb.serving.keys.caller import Caller, nothing, priority_of
 from llama_srb.serving.keys.internal_callers import HEADER, Owner
 from llama_srb.serving.keys.scopes import NO_KEY
 from llama_srb.serving.observe.traces import NO_TRACE
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 QUERY_KEY = "api_key"
 QUERY_PATHS = frozenset({  # a browser's WebSocket and EventSource cannot send headers

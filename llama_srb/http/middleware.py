@@ -9,11 +9,11 @@ import re
 import sqlite3
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 from aiohttp import web
-from aiohttp.typedefs import Middleware
+from aiohttp.typedefs import Handler, Middleware
 
 from llama_srb import __version__
 from llama_srb.dialects import anthropic, koboldai, llamacpp, negotiation, ollama, openai, responses
@@ -31,8 +31,6 @@ from llama_srb.serving.observe.traces import SocketTrace, Traces
 from llama_srb.serving.recall import recalled_chunks
 
 log = logging.getLogger("llama_srb.server")  # this name is documented
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ERROR_FORMS = {
     "llamacpp": llamacpp.error_body,
