@@ -233,51 +233,22 @@ def test_switches_take_only_true_or_false(name: str) -> None:
     assert refusal(**{name: 1}).message == f"{name} is 1; it must be true or false"
 
 
+# What tests/support/bad_input.py has is sent over HTTP and stands there.
 MESSAGES: list[tuple[dict[str, Any], str | None, str]] = [
     ({"temperature": -1}, "temperature", "temperature is -1; it must be between 0 and 100"),
-    ({"temperature": "hot"}, "temperature", 'temperature is "hot"; it must be a number between 0 and 100'),
     ({"temperature": math.nan}, "temperature", "temperature is NaN; it must be between 0 and 100"),
-    ({"repeat_penalty": 0}, "repeat_penalty", "repeat_penalty is 0; it must be between 0.01 and 100"),
-    ({"n": 0}, "n", "n is 0; it must be between 1 and 1024"),
-    ({"n": -1}, "n", "n is -1; it must be between 1 and 1024"),
-    ({"n": 1025}, "n", "n is 1025; it must be between 1 and 1024"),
-    ({"n": 1.5}, "n", "n is 1.5; it must be a whole number between 1 and 1024"),
-    ({"n": "8"}, "n", 'n is "8"; it must be a whole number between 1 and 1024'),
-    ({"n": True}, "n", "n is true; it must be a whole number between 1 and 1024"),
-    ({"max_tokens": -2}, "max_tokens", "max_tokens is -2; it must be between -1 and 2147483647"),
     ({"min_tokens": 200}, "min_tokens", "min_tokens is 200; it must be at most max_tokens, 128"),
-    ({"logprobs": 10_000_000}, "logprobs", "logprobs is 10000000; it must be between 0 and 100"),
-    ({"stop": 7}, "stop", "stop is 7; it must be a text or a list of texts"),
     ({"stop": ["a", 7]}, "stop", 'stop is ["a", 7]; it must be a text or a list of texts'),
     ({"prompt": 5}, "prompt", "prompt is 5; it must be a text or a list of token ids"),
-    ({"prompt": []}, "prompt", "prompt is []; it must be a text or a list of token ids"),
     ({"prompt": ["a", "b"]}, "prompt", 'prompt is ["a", "b"]; it must be a text or a list of token ids'),
     ({"prompt": [1, -1]}, "prompt", "prompt is [1, -1]; it must be a text or a list of token ids"),
     ({"prompt": [True]}, "prompt", "prompt is [true]; it must be a text or a list of token ids"),
-    ({"prompt": "a\ud800"}, "prompt", "prompt holds a lone surrogate, which is no character"),
-    ({"prompt": None}, "prompt", "prompt is missing"),
-    (
-        {"logit_bias": 4},
-        "logit_bias",
-        "logit_bias is 4; it must be an object {id: bias} or a list of [id or text, bias or false]",
-    ),
-    (
-        {"logit_bias": {"5": "x"}},
-        "logit_bias",
-        'logit_bias for 5 is "x"; it must be a number between -1e9 and 1e9, or false',
-    ),
     (
         {"logit_bias": {"5": True}},
         "logit_bias",
         "logit_bias for 5 is true; it must be a number between -1e9 and 1e9, or false",
     ),
     ({"logit_bias": [[1.5, 1]]}, "logit_bias", "logit_bias names 1.5; it must be a token id or a text"),
-    (
-        {"samplers": ["top_k", "top_q"]},
-        "samplers",
-        'samplers is "top_q"; it must be one of penalties, dry, top_n_sigma, '
-        "top_k, typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill",
-    ),
     ({"samplers": 3}, "samplers", "samplers is 3; it must be a list of sampler names"),
     (
         {"sampler_order": [6, 7]},
@@ -295,7 +266,6 @@ MESSAGES: list[tuple[dict[str, Any], str | None, str]] = [
         "sequences[1].temperature",
         "sequences[1].temperature is -2; it must be between 0 and 100",
     ),
-    ({"n": 2, "sequences": [{}]}, "sequences", "sequences has 1 entries; it must have n, 2"),
     ({"sequences": {}}, "sequences", "sequences is {}; it must be a list of objects, one per sequence"),
     (
         {"n": 1, "sequences": [{"top_k": "x"}]},
