@@ -1,4 +1,4 @@
-"""Every bad input of the API and the answer to it, as one table. A test sends them; docs/api.md shows them.
+"""Every bad input of the API and the answer to it, as tables. A test sends them; docs/refusals.md shows them.
 
 The settings are the defaults (--max-body 16MiB, --max-n 1024), the context is the bundled model's.
 """
@@ -504,18 +504,19 @@ CHATS = [
     ),
 ]
 
-CASES = [
-    *BODIES,
-    *PROMPTS,
-    *COUNTS,
-    *SAMPLER_CASES,
-    *PER_SEQUENCE,
-    *FORMS,
-    *CONTINUED,
-    *STRUCTURES,
-    *THEN,
-    *STORIES,
-    *DIVERSITY,
-    *EXTENSIONS,
-    *CHATS,
-]
+GROUPS = {
+    "The body": BODIES,
+    "Prompts": PROMPTS,
+    "Numbers of texts and tokens": COUNTS,
+    "Samplers and stop strings": SAMPLER_CASES,
+    "Settings of single sequences": PER_SEQUENCE,
+    "Paths and forms": FORMS,
+    "Continue and prefix": CONTINUED,
+    "Structures": STRUCTURES,
+    "Two answers": THEN,
+    "Stories": STORIES,
+    "Diversity, ranking, ends": DIVERSITY,
+    "Extensions": EXTENSIONS,
+    "Chats": CHATS,
+}
+CASES = [case for group in GROUPS.values() for case in group]

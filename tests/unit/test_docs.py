@@ -1,4 +1,4 @@
-"""The generated blocks of docs/api.md and docs/dialects.md are up to date; each log line is documented."""
+"""The generated blocks of docs/ are up to date; each log line and each code of an error is documented."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from llama_srb.serving.faults import STATUS_OF_CODE
 from tests.support.places import ROOT
 
 STUDIO_TESTS = [
@@ -41,6 +42,21 @@ def test_each_log_line_is_explained() -> None:
     telling = {line for line in lines if re.search(r"[a-z]{4}", line)}
     assert len(telling) > 12
     assert [line for line in telling if f"`{line}" not in section] == []
+
+
+CODE = re.compile(r'\bcode="(\w+)"|^(?:NOT_FOUND, )?NOT_ALLOWED = (.*)$', re.M)
+
+
+def test_each_code_of_an_error_is_explained() -> None:
+    sources = [file for file in (ROOT / "llama_srb").rglob("*.py") if file.parent.name != "client"]
+    found = [pair for file in sources for pair in CODE.findall(file.read_text())]
+    codes = {
+        *STATUS_OF_CODE,
+        *(name for one, several in found for name in [one, *re.findall(r"\w+", several)] if name),
+    }
+    assert len(codes) > 40
+    page = (ROOT / "docs/refusals.md").read_text()
+    assert [code for code in sorted(codes) if f"`{code}`" not in page] == []
 
 
 def test_each_test_that_the_studio_page_names_exists() -> None:
