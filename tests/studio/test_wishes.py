@@ -1,4 +1,4 @@
-"""Features that writers ask for, beyond those of test_write.py; docs/studio.md lists all."""
+"""Features that writers ask for, beyond those of test_write.py."""
 
 from __future__ import annotations
 

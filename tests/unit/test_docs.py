@@ -11,12 +11,6 @@ from collections.abc import Iterator
 from llama_srb.serving.faults import STATUS_OF_CODE
 from tests.support.places import ROOT
 
-STUDIO_TESTS = [
-    *(ROOT / "tests" / "journeys").glob("test_*.py"),
-    *(ROOT / "tests" / "studio").glob("test_*.py"),
-]
-STORED = ROOT / "tests" / "fake" / "test_stories.py"  # on the server
-
 LEVELS = ("info", "warning", "error", "exception", "log")
 
 
@@ -59,14 +53,22 @@ def test_each_code_of_an_error_is_explained() -> None:
     assert [code for code in sorted(codes) if f"`{code}`" not in page] == []
 
 
-def test_each_test_that_the_studio_page_names_exists() -> None:
-    page = (ROOT / "docs" / "studio.md").read_text()
-    named = set(re.findall(r"`(test_\w+)`", page))
-    tests = {
-        name for file in (*STUDIO_TESTS, STORED) for name in re.findall(r"def (test_\w+)\(", file.read_text())
-    }
-    assert len(named) > 20
-    assert named - tests == set()
-    files = set(re.findall(r"`(\w+\.test\.js)`", page))  # node's tests are named by sentences
-    assert files
-    assert files - {file.name for file in (ROOT / "tests/studio/pure").glob("*.test.js")} == set()
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)")
+
+
+def test_each_link_between_pages_leads_to_a_heading() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+    links = [(page, *link) for page in pages for link in LINK.findall(page.read_text())]
+    assert len(links) > 100
+    lost = [
+        f"{page.relative_to(ROOT)}: {path}#{anchor}"
+        for page, path, anchor in links
+        if anchor not in anchors((page.parent / path if path else page).read_text())
+    ]
+    assert lost == []
