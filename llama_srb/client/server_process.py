@@ -31,7 +31,7 @@ def serve(
 ) -> Iterator[Client]:
     """Starts a server on a free port of this computer, returns its client, and ends it with the block.
 
-    model: a GGUF file, or None for the bundled storyteller. settings: those of docs/api.md, such as ctx=8192;
+    model: a GGUF file, or None for the bundled storyteller. settings: those of docs/settings.md, as ctx=8192;
     environment variables (LLAMA_SRB_*) are ignored. NotStarted if it is not ready in `timeout` seconds.
     """
     given = {"model": model, "host": "127.0.0.1", "port": 0, "stop_grace": 0, **settings}

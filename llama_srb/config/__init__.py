@@ -1,7 +1,7 @@
 """A server's settings: one table, filled from the command line, the environment (LLAMA_SRB_*), a TOML file.
 
 Only this package reads argv and the environment. The command line overrides the environment, which overrides
-the file. cli/options.py makes its options, and docs/api.md its table, from `OPTIONS`.
+the file. cli/options.py makes its options, and docs/settings.md its table, from `OPTIONS`.
 """
 
 from __future__ import annotations

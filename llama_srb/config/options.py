@@ -1,4 +1,4 @@
-"""The settings as options of a command line, of which the commands and docs/api.md are made."""
+"""The settings as options of a command line, of which the commands and docs/settings.md are made."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ bind_here()  # every process of the application imports this module before it li
 
 
 def app(args: dict[str, Any]) -> Application:
-    """The application. args: the server's settings (docs/api.md), as model and parallel."""
+    """The application. args: the server's settings (docs/settings.md), as model and parallel."""
     server = serve.deployment(Replica, name="Server")
     ingress = serve.deployment(serve.ingress()(Ingress), name="Ingress")
     return ingress.bind(server.bind(args), args)
