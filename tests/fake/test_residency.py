@@ -20,6 +20,7 @@ from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.pool.terms import Terms, TimeLimit
 from llama_srb.models import gguf_header, resident_model
+from llama_srb.models import model_memory as memory
 from llama_srb.models.residency import Limits, ModelBusy, ModelRemoved, Residency
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Sampling
@@ -194,6 +195,15 @@ async def test_what_another_device_holds_counts_as_estimated(models: Models) -> 
         assert a.need > 100 << 20, "the estimate, with what the engine has said of its cells and its backend"
         assert await serves(b)
         assert [residency.state_of(model) for model in (a, b)] == ["unloaded", "loaded"]
+
+
+async def test_what_lies_on_a_gpu_counts_as_the_engine_says(models: Models) -> None:
+    a, b = (models(name, "--gpu-bytes", 100 << 20, need=200 << 20) for name in "ab")
+    async with residing(Limits(memory=380 << 20, wait=0.3), a, b) as residency:
+        assert await serves(a)
+        assert a.need == (100 << 20) + memory.BASE
+        assert await serves(b)
+        assert [residency.state_of(model) for model in (a, b)] == ["loaded", "loaded"]
 
 
 async def test_a_model_above_the_memory_is_refused_with_both_numbers(models: Models) -> None:

@@ -23,6 +23,7 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--no-ready", action="store_true", help="load for ever")
     add("--protocol", type=int, default=PROTOCOL)
     add("--backend", default="fake", help="the backend in the ready event")
+    add("--gpu-bytes", type=int, default=0, help="of the model, on a GPU, as the ready event says")
     add("--token-delay", type=float, default=0.002, help="seconds between steps")
     add("--flood", action="store_true", help="no pause between steps")
     add("--torrent", action="store_true", help="steps of all sequences, made once; heeds only a whole cancel")

@@ -57,10 +57,11 @@ class Program:
         model = {"name": "fake", "n_params": 3_000_000}
         embedding = {"only": False, "pooling": "mean", "max_tokens": N_CTX}
         embedding["dimensions"] = self.flags.dimensions
+        gpu = {"name": "GPU0", "model": self.flags.gpu_bytes, "context": 0, "compute": 0}
         self.output.event("ready", protocol=self.flags.protocol, model=model, n_ctx=N_CTX,
                           n_ctx_sequence=N_CTX, max_sequences=self.flags.parallel, backend=self.flags.backend,
                           adapters=self.adapters.loaded, cpu="native", commit="fake",
-                          embedding=embedding)  # fmt: skip
+                          embedding=embedding, devices=[gpu] if self.flags.gpu_bytes else [])  # fmt: skip
         self.output.note("ready")
         self.output.write()
 
