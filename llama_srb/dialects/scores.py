@@ -6,7 +6,7 @@ the mean and the perplexity, and each token's log-probability.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from llama_srb.dialects.common.response_types import Count, Token, Warned, tokens_json
 from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, model_name, one_text
-from llama_srb.dialects.openai.answer import Usage
+from llama_srb.dialects.openai.answer import Usage, usage_of
 from llama_srb.engine.events import Done, Event, Score
 from llama_srb.request.parse import Reader, read_fields
 from llama_srb.request.shapes import LoraScales, lora_fields, lora_scales
@@ -110,18 +110,13 @@ class Body(TextsBody):
 
     def body(self, done: Done) -> ScoredTexts:
         scores = sorted(self._scores, key=lambda score: score.index)
-        usage: Usage = {
-            "prompt_tokens": done.prompt_tokens + done.completion_tokens,
-            "completion_tokens": 0,
-            "total_tokens": done.prompt_tokens + done.completion_tokens,
-            "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
-        }
+        given = replace(done, prompt_tokens=done.prompt_tokens + done.completion_tokens, completion_tokens=0)
         return {
             "id": f"score-{done.id}",
             "object": "list",
             "model": self.model,
             "data": list(map(_score, scores)),
-            "usage": usage,
+            "usage": usage_of(given),
         }
 
 

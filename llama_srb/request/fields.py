@@ -395,8 +395,8 @@ class CompletionRequest(_Row):
 
     @property
     def tells_of_tokens(self) -> bool:
-        """Whether an answer has something of each token besides text and logprobs."""
-        return self.return_token_ids or self.return_entropies
+        """Whether an answer has something of each token besides text."""
+        return self.logprobs is not None or self.return_token_ids or self.return_entropies
 
     @property
     def shares_cells(self) -> bool:

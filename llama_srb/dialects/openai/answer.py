@@ -1,13 +1,13 @@
 """Parts that several of OpenAI's answers share: types, errors, tokens, chunks as frames. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.reply import OneText, Text, Transcript
+from llama_srb.dialects.common.reply import Text
 from llama_srb.dialects.common.response_types import (
     NO_SIZE,
     Compared,
@@ -297,20 +297,6 @@ def end_fields(stop: Stop | None) -> EndFields:
     return fields
 
 
-def in_order(transcript: Transcript[OneText]) -> Iterator[tuple[int, OneText, Stop | None]]:
-    """The choices of a body, best first if ranked: the position in the body, the text, the stop event.
-
-    The stop event's duplicate_of is a position in the body, too.
-    """
-    places = {number: i for i, number in enumerate(transcript.ordered)}
-    for number, i in places.items():
-        text = transcript.texts[number]
-        stop = text.stop
-        if stop is not None and stop.duplicate_of is not None:
-            stop = replace(stop, duplicate_of=places[stop.duplicate_of])
-        yield i, text, stop
-
-
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What an answer says about where it is from.
@@ -323,6 +309,15 @@ class Origin:
     created: int
     fingerprint: Callable[[], str]
 
+    def fields(self, kind: str) -> dict[str, Any]:
+        """The fields that follow an answer's id; kind: its `object`."""
+        return {
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint(),
+        }
+
 
 class ChunkWriter:
     """Writes the chunks of one answer as frames.
@@ -332,16 +327,14 @@ class ChunkWriter:
     """
 
     def __init__(self, kind: str, prefix: str, form: Form, origin: Origin) -> None:
-        self._prefix = prefix  # before the id
-        self._about = {"object": kind, "created": origin.created, "model": origin.model}
-        self._fingerprint = origin.fingerprint
+        self._kind, self._prefix, self._origin = kind, prefix, origin  # prefix: stands before the id
         self._wants_usage = form.include_usage
         self.head = self._added = self.tail = b""
         self.add({})
 
     def name(self, id: str) -> None:
         """Sets the id of the chunks that follow."""
-        head = {"id": self._prefix + id, **self._about, "system_fingerprint": self._fingerprint()}
+        head = {"id": self._prefix + id, **self._origin.fields(self._kind)}
         self.head = b"data: " + orjson.dumps(head)[:-1]
 
     def add(self, fields: Mapping[str, Any]) -> None:

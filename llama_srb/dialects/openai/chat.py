@@ -20,12 +20,10 @@ from llama_srb.dialects.common.response_types import (
     Frames,
     Noted,
     as_json,
-    compared,
     finish_of,
     noted,
 )
 from llama_srb.dialects.openai.answer import (
-    NO_DRAWN,
     ChatToken,
     ChunkExtras,
     ChunkWriter,
@@ -36,16 +34,14 @@ from llama_srb.dialects.openai.answer import (
     Name,
     Origin,
     PromptFields,
-    PromptTokens,
     Usage,
     all_drawn,
     chat_token,
     drawn_fields,
     end_fields,
-    in_order,
     names_of,
-    usage_of,
 )
+from llama_srb.dialects.openai.body import ChoicesBody
 from llama_srb.dialects.openai.form import REPORTS, Form, form_of, refuse_prompt_logprobs
 from llama_srb.engine.events import Done, Event, Extend, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
@@ -221,10 +217,10 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
 
 
 def _role(index: int) -> ChatChunkChoice:
-    return _no_text(index, {"role": "assistant", "content": None})
+    return _unfinished(index, {"role": "assistant", "content": None})
 
 
-def _no_text(index: int, delta: Delta) -> ChatChunkChoice:
+def _unfinished(index: int, delta: Delta) -> ChatChunkChoice:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
 
@@ -233,10 +229,10 @@ class Chunks:
 
     def __init__(self, request: CompletionRequest, form: Form, origin: Origin) -> None:
         self.writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, origin)
-        self.empty_choice = _no_text(0, {})
+        self.empty_choice = _unfinished(0, {})
         self._notes = noted(request)
         self._name = names_of(request)
-        self._plain = request.logprobs is None and not request.tells_of_tokens
+        self._plain = not request.tells_of_tokens
         self._called: set[int] = set()  # the choices that called a tool
 
     def render(self, events: list[Event]) -> bytes:
@@ -279,28 +275,12 @@ class Chunks:
             self._called.add(event.index)
         logprobs = _logprobs_of(event.tokens, self._name) if event.tokens else None
         return self._chunk(
-            {
-                "index": event.index,
-                "delta": _delta(event),
-                "logprobs": logprobs,
-                "finish_reason": None,
-                **end_fields(None),
-                **drawn_fields(event),
-            }
+            {**_unfinished(event.index, _delta(event)), "logprobs": logprobs, **drawn_fields(event)}
         )
 
     def _ended(self, stop: Stop) -> bytes:
         ended = _finish_reason(stop, called=stop.index in self._called)
-        return self._chunk(
-            {
-                "index": stop.index,
-                "delta": {},
-                "logprobs": None,
-                "finish_reason": ended,
-                **end_fields(stop),
-                **NO_DRAWN,
-            }
-        )
+        return self._chunk({**_unfinished(stop.index, {}), "finish_reason": ended, **end_fields(stop)})
 
     def _roles(self, indices: Iterable[int]) -> bytes:
         return b"".join(self._chunk(_role(index)) for index in indices)
@@ -324,49 +304,28 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
     return {"id": call["id"], "type": "function", "function": function}
 
 
-class Body:
+class Body(ChoicesBody[Text]):
     """Builds one body from the events of one request."""
 
+    kind, prefix = KIND, PREFIX
+
     def __init__(self, request: CompletionRequest, origin: Origin) -> None:
-        self._request, self._origin = request, origin
-        self._transcript = Transcript(request.n, Text, Text.add)
-        self._prompt = PromptTokens()
+        super().__init__(request, origin, Transcript(request.n, Text, Text.add))
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Takes events that follow those of the last call."""
-        for event in events:
-            self._prompt.take(event)
-            self._transcript.take((event,))
-
-    def fields(self) -> ChatCompletion:
+    def fields(self) -> Mapping[str, Any]:
         """The body; all events must have been taken."""
-        done = self._transcript.done
-        assert done is not None
-        return {
-            "id": PREFIX + done.id,
-            "object": KIND,
-            "created": self._origin.created,
-            "model": self._origin.model,
-            "system_fingerprint": self._origin.fingerprint(),
-            "choices": [self._choice(*one) for one in in_order(self._transcript)],
-            "usage": usage_of(done),
-            **noted(self._request),
-            **compared(done),
-            **self._prompt.fields(self._request),
-        }
+        return {**super().fields(), **self.prompt.fields(self.request)}
 
-    def _choice(self, index: int, one: Text, stop: Stop | None) -> ChatChoice:
+    def choice(self, index: int, text: Text, stop: Stop | None) -> ChatChoice:
         assert stop is not None  # each sequence stops before done
-        request = self._request
+        request = self.request
+        wanted = request.logprobs is not None
+        logprobs = _logprobs_of(text.tokens, names_of(request)) if wanted else None
         return {
             "index": index,
-            "message": _message(one),
-            "logprobs": _logprobs_of(one.tokens, names_of(request)) if request.logprobs is not None else None,
-            "finish_reason": _finish_reason(stop, called=bool(one.calls)),
+            "message": _message(text),
+            "logprobs": logprobs,
+            "finish_reason": _finish_reason(stop, called=bool(text.calls)),
             **end_fields(stop),
-            **all_drawn(one, request),
+            **all_drawn(text, request),
         }
-
-    def json(self) -> bytes:
-        """The body as JSON."""
-        return orjson.dumps(self.fields())

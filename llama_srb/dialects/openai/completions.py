@@ -4,9 +4,10 @@ Each frame has one choice. Its text is always a string, since clients append it 
 all choices. A cancelled sequence has the finish_reason "length", since its text is not finished.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import orjson
 from pydantic import Field
@@ -19,7 +20,6 @@ from llama_srb.dialects.common.response_types import (
     Frames,
     Noted,
     as_json,
-    compared,
     finish_of,
     noted,
 )
@@ -41,17 +41,17 @@ from llama_srb.dialects.openai.answer import (
     all_drawn,
     drawn_fields,
     end_fields,
-    in_order,
     names_of,
-    usage_of,
 )
+from llama_srb.dialects.openai.body import ChoicesBody
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine.events import Again, Done, Event, Extend, Prompt, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 
 KIND: Literal["text_completion"] = "text_completion"
 PREFIX = "cmpl-"  # before the id
-REPEATED = (Prompt, Extend, Again)  # events after which choices get the prompt, if the request has echo
+Repeated: TypeAlias = Prompt | Extend | Again
+"""The events after which choices get the prompt, if the request has echo."""
 
 # ----------------------------------------------------------------------------------------------------
 # Answers
@@ -246,7 +246,7 @@ class ChoiceWriter:
     def __init__(self, request: CompletionRequest, writer: ChunkWriter, first: int = 0) -> None:
         self._writer = writer
         self._pieces = Pieces(request, first)
-        self._plain = request.logprobs is None and not request.tells_of_tokens
+        self._plain = not request.tells_of_tokens
         self._wants_ids = request.return_token_ids
         self._prompt = PromptTokens()
         self._begun: set[int] = set()  # choices that have the ids of the prompt
@@ -280,6 +280,21 @@ class ChoiceWriter:
         return _chunk_choice(piece, drawn, {"prompt_token_ids": self._prompt.ids})
 
 
+def frames_of(
+    events: list[Event],
+    render: Callable[[list[Event]], bytes],
+    each: Callable[[Repeated], Iterator[bytes]],
+) -> bytes | Iterator[bytes]:
+    """Renders events; if each choice repeats the prompt, each frame is made when it is taken, by each().
+
+    All copies of a long prompt at once would take too much memory.
+    """
+    if not any(isinstance(event, Repeated) for event in events):
+        return render(events)
+    one_by_one = (each(one) if isinstance(one, Repeated) else (render([one]),) for one in events)
+    return itertools.chain.from_iterable(one_by_one)
+
+
 class Chunks:
     """Renders the events of one request as chunks."""
 
@@ -295,16 +310,8 @@ class Chunks:
         return b"".join([text(one) if type(one) is Stream else self._render(one) for one in events])
 
     def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
-        """As render(); but if each choice repeats the prompt, each frame is made when it is taken.
-
-        All copies of a long prompt at once would take too much memory.
-        """
-        if not any(isinstance(event, REPEATED) for event in events):
-            return self.render(events)
-        return (frame for event in events for frame in self._each(event))
-
-    def _each(self, event: Event) -> Iterable[bytes]:
-        return self._choices.each(event) if isinstance(event, REPEATED) else (self._render(event),)
+        """As render(), but see frames_of()."""
+        return frames_of(events, self.render, self._choices.each)
 
     def _render(self, event: Event) -> bytes:
         match event:
@@ -342,51 +349,28 @@ def _ignore(text: EchoedText, event: Stream) -> None:
     """Adds nothing: Body appends the event's pieces itself."""
 
 
-class Body:
-    """Builds one JSON body from the events of one request."""
+class Body(ChoicesBody[EchoedText]):
+    """Builds one body from the events of one request."""
+
+    kind, prefix = KIND, PREFIX
 
     def __init__(self, request: CompletionRequest, origin: Origin) -> None:
-        self._request, self._origin = request, origin
-        self._transcript = Transcript(request.n, EchoedText, _ignore)
+        super().__init__(request, origin, Transcript(request.n, EchoedText, _ignore))
         self._pieces = Pieces(request)
-        self._prompt = PromptTokens()
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Takes events that follow those of the last call."""
-        for event in events:
-            self._transcript.take((event,))
-            self._prompt.take(event)
-            for piece in self._pieces.of(event):
-                self._transcript.texts[piece.index].append(piece)
+    def take_one(self, event: Event) -> None:
+        super().take_one(event)
+        for piece in self._pieces.of(event):
+            self.transcript.texts[piece.index].append(piece)
 
-    def fields(self) -> Completion:
-        """The body; all events must have been taken."""
-        done = self._transcript.done
-        assert done is not None
-        return {
-            "id": PREFIX + done.id,
-            "object": KIND,
-            "created": self._origin.created,
-            "model": self._origin.model,
-            "system_fingerprint": self._origin.fingerprint(),
-            "choices": [self._choice(*one) for one in in_order(self._transcript)],
-            "usage": usage_of(done),
-            **noted(self._request),
-            **cast(ComparedTexts, compared(done)),
-        }
-
-    def _choice(self, index: int, text: EchoedText, stop: Stop | None) -> Choice:
-        request, ended = self._request, finish_of(stop)
+    def choice(self, index: int, text: EchoedText, stop: Stop | None) -> Choice:
+        request = self.request
         return {
             "text": text.text,
             "index": index,
             "logprobs": text.logprobs if request.logprobs is not None else None,
-            "finish_reason": ended,
+            "finish_reason": finish_of(stop),
             **end_fields(stop),
             **all_drawn(text, request),
-            **self._prompt.fields(request),
+            **self.prompt.fields(request),
         }
-
-    def json(self) -> bytes:
-        """The body as JSON."""
-        return orjson.dumps(self.fields())

@@ -13,6 +13,7 @@ import orjson
 
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.openai.answer import ChunkWriter
+from llama_srb.dialects.openai.body import ChoicesBody
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine.events import Done, Event, Prompt, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
@@ -33,14 +34,6 @@ class Chunks(Protocol):
     def render(self, events: list[Event]) -> bytes: ...
 
     def frames(self, events: list[Event]) -> Frames: ...
-
-
-class Body(Protocol):
-    def take(self, events: Iterable[Event]) -> None: ...
-
-    def fields(self) -> Mapping[str, Any]: ...
-
-    def json(self) -> bytes: ...
 
 
 def asked(request: CompletionRequest, form: Form) -> CompletionRequest:
@@ -126,7 +119,7 @@ class ReportedChunks:
 class ReportedBody:
     """Builds one body with these fields from the events of one request."""
 
-    def __init__(self, body: Body, request: CompletionRequest, form: Form) -> None:
+    def __init__(self, body: ChoicesBody[Any], request: CompletionRequest, form: Form) -> None:
         self._body, self._form = body, form
         self._verbose = Verbose(request)
         self._length = 0  # of the first sequence
@@ -159,6 +152,8 @@ def renderer(chunks: Chunks, request: CompletionRequest, form: Form) -> Callable
     return ReportedChunks(chunks, request, form).render if form.reports else chunks.frames
 
 
-def builder(body: Body, request: CompletionRequest, form: Form) -> Body | ReportedBody:
+def builder(
+    body: ChoicesBody[Any], request: CompletionRequest, form: Form
+) -> ChoicesBody[Any] | ReportedBody:
     """Builds a body in this form."""
     return ReportedBody(body, request, form) if form.reports else body

@@ -17,11 +17,12 @@ from llama_srb.dialects.openai.answer import ChunkWriter, ComparedTexts, Origin,
 from llama_srb.dialects.openai.completions import (
     KIND,
     PREFIX,
-    REPEATED,
     Body,
     Choice,
     ChoiceWriter,
     Completion,
+    Repeated,
+    frames_of,
 )
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine.events import Again, Done, Event, Start, Stop, Stream
@@ -50,14 +51,10 @@ class ChunksOfMany:
         return self._writer.end(_sum(self._done), _by_prompt(self._choices, self._done))
 
     def frames(self, events: list[Event]) -> bytes | Iterator[bytes]:
-        """As render(); but if each choice repeats the prompt, each frame is made when it is taken."""
-        if not any(isinstance(event, REPEATED) for event in events):
-            return self.render(events)
-        return (frame for event in events for frame in self._each(event))
+        """As render(), but see frames_of()."""
+        return frames_of(events, self.render, self._each)
 
-    def _each(self, event: Event) -> Iterable[bytes]:
-        if not isinstance(event, REPEATED):
-            return (self._render(event),)
+    def _each(self, event: Repeated) -> Iterator[bytes]:
         return self._choices[event.id].each(_moved(event, self._first[event.id]))
 
     def _render(self, event: Event) -> bytes:
