@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.ranking import Rank, joining, ranking
@@ -93,23 +92,15 @@ async def prepared(
     return await truncate_prompt(request, limit, room, reservation.command, shared - room)
 
 
-async def templated(
-    arguments: dict[str, Any], context: RequestContext, command: Command
-) -> str | list[dict[str, Any]]:
-    """The prompt that the model's template makes of a chat: a text, or parts if contents are plain."""
-    made = await command("template", **await context.facts.tools.for_arguments(arguments, command))
-    prompt: str | list[dict[str, Any]] = made.get("parts", made["prompt"])
-    return prompt
-
-
 async def without_messages(
     request: CompletionRequest, context: RequestContext, command: Command
 ) -> CompletionRequest:
-    """The request with a prompt in place of messages."""
+    """The request with a prompt in place of messages; it has parts if their contents are plain."""
     if request.messages is None:
         return request
     arguments = {name: value for name, value in request.engine_fields().items() if name in CHAT}
-    prompt = shapes.prompt(await templated(arguments, context, command))
+    made = await command("template", **await context.facts.tools.for_arguments(arguments, command))
+    prompt = shapes.prompt(made.get("parts", made["prompt"]))
     return request.model_copy(update={**dict.fromkeys(CHAT), "prompt": prompt})
 
 

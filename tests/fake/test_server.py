@@ -202,6 +202,14 @@ async def test_a_prefix_is_computed_and_superseded_by_the_next(
     assert (status, json.loads(data)["superseded"]) == (200, True)
 
 
+async def test_a_prefix_takes_the_body_of_the_chat_that_will_follow(serving: Serving) -> None:
+    served = await serving()
+    body = {"messages": [{"role": "user", "content": "Once upon"}], "logprobs": True, "store": False}
+    status, data = await served.post(body, "/v1/prefix")
+    answer = json.loads(data)
+    assert (status, answer.get("prompt_tokens"), "warnings" in answer) == (200, 2, False), answer
+
+
 async def test_a_client_that_waits_for_a_prefix_and_leaves_cancels_at_once(serving: Serving) -> None:
     served = await serving()
     waiting = in_flight(served, "/v1/prefix", LONG)

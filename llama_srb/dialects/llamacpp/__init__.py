@@ -1,7 +1,7 @@
 """llama.cpp's server: `completion` renders generations, `info` and `router` answer all other paths. Pure."""
 
 from llama_srb.dialects.llamacpp.completion import REPLIES, TEXTS, LlamacppError, LlamacppText, error_body
-from llama_srb.dialects.llamacpp.info import INFO_ENDPOINTS, TEMPLATE, template_arguments
+from llama_srb.dialects.llamacpp.info import INFO_ENDPOINTS, TEMPLATE
 from llama_srb.dialects.llamacpp.router import MODEL_EVENTS, ModelEvent, Seen, Success, changes
 
 __all__ = [
@@ -17,5 +17,4 @@ __all__ = [
     "Success",
     "changes",
     "error_body",
-    "template_arguments",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import embeddings, events, fim, llamacpp, openai, responses, scores
+from llama_srb.dialects import embeddings, events, fim, openai, responses, scores
 from llama_srb.dialects.common.response_types import noted, warned
 from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, negotiate
@@ -21,12 +21,12 @@ from llama_srb.http.middleware import json_response, refused
 from llama_srb.http.request_keys import BODY, DIALECT, FORM_RULE, ROUTE
 from llama_srb.http.response_types import Computed
 from llama_srb.http.streaming import Responder, begun_with
-from llama_srb.request.fields import CHAT, CompletionRequest, Limit
+from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.values import RequestError
 from llama_srb.serving.admission import Reservation
 from llama_srb.serving.bodies import without_stalling
 from llama_srb.serving.context import RequestContext
-from llama_srb.serving.generation import generation_of, prepared, rank_of, templated, without_messages
+from llama_srb.serving.generation import generation_of, prepared, rank_of, without_messages
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.serving.observe.logs import log_summary
 from llama_srb.serving.running import Work, summary_of, unranked
@@ -216,26 +216,22 @@ class Generate:
         self, http: web.Request, context: RequestContext, reservation: Reservation
     ) -> CompletionRequest:
         """The request whose prompt is prefilled; that of a chat is made by the model's template."""
-        body = context.body
-        if body.get("messages") is not None and context.task is not None:
-            request, _ = await without_stalling(len(http[BODY]), chat.parse, body, context.defaults)
-            request = await context.with_task(request, is_beginning=True)
-            return await without_messages(request, context, reservation.command)
-        if body.get("messages") is not None:
-            arguments = await without_stalling(len(http[BODY]), llamacpp.template_arguments, body)
-            body = {
-                **body,
-                **dict.fromkeys(CHAT),
-                "prompt": await templated(arguments, context, reservation.command),
-            }
-        bodies = openai.prompts(body)
+        request = await self.one_prompt(http, context)
+        request = await with_story(request, context, reservation.command)
+        request = await context.with_task(request, is_beginning=True)
+        return await without_messages(request, context, reservation.command)
+
+    async def one_prompt(self, http: web.Request, context: RequestContext) -> CompletionRequest:
+        """The request of a body with one prompt or one chat; RequestError if it has several."""
+        size, bodies = len(http[BODY]), openai.prompts(context.body)
         if len(bodies) > 1:
             raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
+        if context.body.get("messages") is not None:
+            return (await without_stalling(size, chat.parse, bodies[0], context.defaults))[0]
         request, _ = await without_stalling(
-            len(http[BODY]), openai.parse, bodies[0], context.defaults, context.facts.infill
+            size, openai.parse, bodies[0], context.defaults, context.facts.infill
         )
-        request = await with_story(request, context, reservation.command)
-        return await context.with_task(request, is_beginning=True)
+        return request
 
     async def score(self, http: web.Request) -> web.Response:
         """Log-probabilities of several texts after one prompt."""

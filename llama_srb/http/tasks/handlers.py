@@ -9,8 +9,6 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from llama_srb.dialects import openai
-from llama_srb.dialects.openai import chat
 from llama_srb.dialects.tasks.made_prompt import MadePrompt, Texts, made_prompt, texts_of
 from llama_srb.dialects.tasks.made_prompt import with_story as parts_of_story
 from llama_srb.http.context_of import context_of
@@ -112,17 +110,7 @@ class TaskRoutes:
         return dataclasses.replace(context, task=without_storing(context.task))
 
     async def _exact(self, http: web.Request, context: RequestContext) -> web.Response:
-        bodies = openai.prompts(context.body)
-        if len(bodies) > 1:
-            raise RequestError(f"prompt is a list of {len(bodies)} prompts; it must be one", param="prompt")
-        if context.body.get("messages") is not None:
-            request = (await without_stalling(len(http[BODY]), chat.parse, bodies[0], context.defaults))[0]
-        else:
-            request = (
-                await without_stalling(
-                    len(http[BODY]), openai.parse, bodies[0], context.defaults, context.facts.infill
-                )
-            )[0]
+        request = await self._generate.one_prompt(http, context)
         if request.continue_ is not None:
             message = "continue is given; only the engine knows the tokens of an earlier request"
             raise RequestError(message, param="continue")
