@@ -25,7 +25,7 @@ from llama_srb.http.streaming import Responder
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import refuse_locked
 from llama_srb.request.truncate import chat_length, truncate_text
-from llama_srb.serving.bodies import MANY_VALUES, without_stalling
+from llama_srb.serving.bodies import without_stalling
 from llama_srb.serving.context import RequestContext
 from llama_srb.serving.generation import generation_of, prepared
 from llama_srb.serving.model_registry import ModelRegistry
@@ -166,7 +166,7 @@ class Compatibility:
     async def kobold_check(self, http: web.Request) -> web.Response:
         """The texts of a generation so far."""
         record = await self._watched_by(http)
-        async with self.registry.bodies.turn(MANY_VALUES):
+        async with self.registry.bodies.turn(record.size if record else 0):
             return json_response(koboldai.so_far(record))
 
     async def kobold_logprobs(self, http: web.Request) -> web.Response:
