@@ -23,9 +23,7 @@ from llama_srb.client.core import (
     Reading,
     as_client_errors,
     body_of,
-    refusal,
     timeouts,
-    was_running,
 )
 from llama_srb.client.events import Event
 from llama_srb.client.memories import Chunk, Content, Document, MemoryEntry, Stored
@@ -54,7 +52,6 @@ class AsyncStream(Reading):
             try:
                 if self._response.status_code != 200:
                     await self._response.aread()
-                    raise refusal(self._response)
                 self._begin(self._response)
                 self._chunks = self._response.aiter_raw()
                 while not self._has_begun:
@@ -89,10 +86,7 @@ class AsyncStream(Reading):
 
     async def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
-        with as_client_errors(self._place):
-            return was_running(
-                await self._client.http.delete(self._cancel_url(index), headers=self._client.headers)
-            )
+        return await self._client.ask(self._ending(index))
 
 
 class AsyncClient(Connection):
@@ -139,8 +133,7 @@ class AsyncClient(Connection):
     async def check(self, names: Mapping[str, Any]) -> None:
         """UnknownField if the server has no field of one of these names. Asks the server only once."""
         if names and self._known is None:
-            with as_client_errors(self.place):
-                self._set_known_fields(await self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
+            self._learn(await self.ask(core.FIELDS))
         self._check(names)
 
     async def prefix(

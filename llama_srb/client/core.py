@@ -119,6 +119,7 @@ class Call(Generic[Answered]):
     """A request that is answered with one body, which the function `read` reads.
 
     An object as its body is sent by POST, as JSON; method and headers are those of other requests.
+    absent: the answer if the server has no such thing (404); None: then it is refused.
     """
 
     path: str
@@ -126,6 +127,7 @@ class Call(Generic[Answered]):
     read: Callable[[Any], Answered]
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
+    absent: Answered | None = None
 
 
 MODELS: Call[list[Model]] = Call("/v1/models", None, models_from)
@@ -172,10 +174,13 @@ def prefix(prompt: Prompted | None, messages: Sequence[Message] | None) -> Call[
 
 
 def _field_names(tables: Any) -> frozenset[str]:
-    """The names of all request fields, from the answer of /v1/samplers."""
+    """The names of all request fields."""
     rows = [row for table in ("request", "samplers") for row in tables[table]]
     names = {as_text(name) for row in rows for name in (row["name"], *row["aliases"])}
     return frozenset(names | {"model"} | set(map(as_text, tables.get("converted", {}).keys())))
+
+
+FIELDS: Call[frozenset[str]] = Call("/v1/samplers", None, _field_names)
 
 
 def is_event_stream(response: httpx.Response) -> bool:
@@ -222,6 +227,8 @@ class Connection:
         return http.build_request(call.method, self.url + call.path, content=call.body, headers=headers)
 
     def _read(self, call: Call[Answered], response: httpx.Response) -> Answered:
+        if response.status_code == 404 and call.absent is not None:
+            return call.absent
         if response.status_code not in (200, 201):
             raise refusal(response)
         try:
@@ -229,13 +236,8 @@ class Connection:
         except MALFORMED:
             raise ServerError(f"{response.url} answers, but not as llama-srb does") from None
 
-    def _set_known_fields(self, response: httpx.Response) -> None:
-        if response.status_code != 200:
-            raise refusal(response)
-        try:
-            self._known = _field_names(response.json())
-        except MALFORMED:
-            raise ServerError(f"{response.url} answers, but not as llama-srb does") from None
+    def _learn(self, fields: frozenset[str]) -> None:
+        self._known = fields
 
     def _check(self, names: Mapping[str, Any]) -> None:
         for name in names:
@@ -273,7 +275,9 @@ class Reading:
         return self._caller.post(http, self._path, self._body, EVENT_STREAM)
 
     def _begin(self, response: httpx.Response) -> None:
-        """Reads the headers; ServerError if no event stream follows."""
+        """Reads the headers; ClientError if no event stream follows. A refusal's body must have been read."""
+        if response.status_code != 200:
+            raise refusal(response)
         if not is_event_stream(response):
             kind = response.headers.get("Content-Type") or "nothing"
             raise ServerError(f"{response.url} answers {kind}, which is no event stream")
@@ -299,12 +303,7 @@ class Reading:
         self.answer.take(event)
         return event
 
-    def _cancel_url(self, index: int | None) -> str:
-        return f"{self._caller.url}/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
-
-
-def was_running(response: httpx.Response) -> bool:
-    """Whether a cancel has found its request running."""
-    if response.status_code not in (200, 404):
-        raise refusal(response)
-    return response.status_code == 200
+    def _ending(self, index: int | None) -> Call[bool]:
+        """Ends the request, or one sequence; the answer: whether it was running."""
+        path = f"/v1/completions/{self.id}" + ("" if index is None else f"/{index}")
+        return Call(path, None, lambda answer: True, "DELETE", absent=False)

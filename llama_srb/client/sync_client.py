@@ -22,9 +22,7 @@ from llama_srb.client.core import (
     Reading,
     as_client_errors,
     body_of,
-    refusal,
     timeouts,
-    was_running,
 )
 from llama_srb.client.events import Event
 from llama_srb.client.memories import Chunk, Content, Document, MemoryEntry, Stored
@@ -49,7 +47,6 @@ class Stream(Reading):
             try:
                 if self._response.status_code != 200:
                     self._response.read()
-                    raise refusal(self._response)
                 self._begin(self._response)
                 self._chunks = self._response.iter_raw()
                 while not self._has_begun:
@@ -84,10 +81,7 @@ class Stream(Reading):
 
     def cancel(self, index: int | None = None) -> bool:
         """Ends all sequences, or only `index`; False if they had ended. Stop events still follow."""
-        with as_client_errors(self._place):
-            return was_running(
-                self._client.http.delete(self._cancel_url(index), headers=self._client.headers)
-            )
+        return self._client.ask(self._ending(index))
 
 
 class Client(Connection):
@@ -146,8 +140,7 @@ class Client(Connection):
     def check(self, names: Mapping[str, Any]) -> None:
         """UnknownField if the server has no field of one of these names. Asks the server only once."""
         if names and self._known is None:
-            with as_client_errors(self.place):
-                self._set_known_fields(self.http.get(f"{self.url}/v1/samplers", headers=self.headers))
+            self._learn(self.ask(core.FIELDS))
         self._check(names)
 
     def prefix(self, prompt: Prompted | None = None, *, messages: Sequence[Message] | None = None) -> int:
