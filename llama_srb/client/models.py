@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from llama_srb.client.reader import as_list, is_object, read_as
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -23,14 +25,9 @@ class Model:
 
 
 def models_from(answer: Any) -> list[Model]:
-    """Reads the answer of /v1/models; LookupError, TypeError or ValueError if it is none."""
-    return [_model(one) for one in answer["data"]]
+    """Reads the answer of /v1/models, where a status is an object."""
+    return [_model(one) for one in as_list(answer["data"], is_object)]
 
 
 def _model(data: Mapping[str, Any]) -> Model:
-    id, aliases, parent = data["id"], data.get("aliases", ()), data.get("parent")
-    status, size = data.get("status", {}).get("value", ""), data.get("size_bytes", 0)
-    texts = (id, status, *aliases, *([] if parent is None else [parent]))
-    if not all(isinstance(text, str) for text in texts) or type(size) is not int:
-        raise TypeError("no model")
-    return Model(id, status, tuple(aliases), parent, size)
+    return read_as(Model, {**data, "status": data.get("status", {}).get("value")})
