@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import orjson
 
-from llama_srb.engine.events import (
-    Accepted,
-    Again,
-    Done,
-    Embedding,
-    Error,
-    Event,
-    Extend,
-    Loading,
-    Progress,
-    Prompt,
-    PromptLogprobs,
-    Queued,
-    Ready,
-    Result,
-    Score,
-    Start,
-    Stop,
-    Stream,
-    Then,
-    TokenList,
-)
+from llama_srb.engine.event_rows import rows, wire_name
+from llama_srb.engine.events import DiversityStats, Event, Ready, Result, Stream, TokenList, Vote
 
 PROTOCOL = 1
 LINE_LIMIT = 64 << 20
@@ -165,45 +144,40 @@ def _ready(data: dict[str, Any]) -> Event:
     return _READY(data)
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "str | None": (str,),
-    "int": (int,),
-    "int | None": (int,),
-    "float": (float, int),
-    "float | None": (float, int),
-    "tuple[int, ...]": (list,),
-    "bool": (bool,),
-    "Mapping[str, Any]": (dict,),
-    "Mapping[str, float]": (dict,),
-    "tuple[Mapping[str, Any], ...]": (list,),
-    "tuple[float, ...]": (list,),
-    "TokenList": (list,),
-    "tuple[Vote, ...] | None": (list,),  # the engine sends none
-    "DiversityStats | None": (dict,),
+_TYPES: dict[Any, tuple[type, ...]] = {
+    str: (str,),
+    str | None: (str,),
+    int: (int,),
+    int | None: (int,),
+    float: (float, int),
+    float | None: (float, int),
+    tuple[int, ...]: (list,),
+    bool: (bool,),
+    Mapping[str, Any]: (dict,),
+    Mapping[str, float]: (dict,),
+    tuple[Mapping[str, Any], ...]: (list,),
+    tuple[float, ...]: (list,),
+    TokenList: (list,),
+    tuple[Vote, ...] | None: (list,),  # the engine sends none
+    DiversityStats | None: (dict,),
 }
 
 
 def _parser(event: type[Any]) -> _Parser:
-    """Makes a parser from an event's dataclass. Fields with a default may be absent or null."""
+    """Makes a parser from an event's rows. Fields with a default may be absent or null."""
     name = event.__name__.lower()
-    rows = [
-        (
-            f.name,
-            _TYPES[str(f.type)],
-            f.default is MISSING and f.default_factory is MISSING,
-            TokenList.of if str(f.type) == "TokenList" else tuple,
-        )
-        for f in fields(event)
+    keys = [
+        (row.name, _TYPES[row.type], row.needed, TokenList.of if row.type is TokenList else tuple)
+        for row in rows(event)
     ]
 
     def parse_event(data: dict[str, Any]) -> Event:
         values = {}
-        for key, types, required, convert in rows:
-            value = data[key] if required else data.get(key)
+        for key, types, needed, convert in keys:
+            value = data[key] if needed else data.get(key)
             if type(value) in types:  # by type(), so that True is not an int
                 values[key] = convert(value) if type(value) is list else value
-            elif required or value is not None:
+            elif needed or value is not None:
                 raise TypeError(f"{key} of {name} is not {types[0].__name__}")
         made: Event = event(**values)
         return made
@@ -211,25 +185,8 @@ def _parser(event: type[Any]) -> _Parser:
     return parse_event
 
 
-_READY = _parser(Ready)
-_STREAM = _parser(Stream)
 _PARSERS: dict[str, _Parser] = {
-    "stream": _stream,
-    "result": _result,
-    "ready": _ready,
-    "loading": _parser(Loading),
-    "accepted": _parser(Accepted),
-    "queued": _parser(Queued),
-    "start": _parser(Start),
-    "prompt": _parser(Prompt),
-    "prompt_logprobs": _parser(PromptLogprobs),
-    "progress": _parser(Progress),
-    "stop": _parser(Stop),
-    "then": _parser(Then),
-    "again": _parser(Again),
-    "score": _parser(Score),
-    "embedding": _parser(Embedding),
-    "extend": _parser(Extend),
-    "done": _parser(Done),
-    "error": _parser(Error),
+    wire_name(event): _parser(event) for event in get_args(Event) if event is not Result
 }
+_READY, _STREAM = _PARSERS["ready"], _PARSERS["stream"]
+_PARSERS |= {"ready": _ready, "stream": _stream, "result": _result}

@@ -1,15 +1,20 @@
 """The engine's events (protocol 1) as frozen dataclasses, and an estimate of their memory. No I/O here.
 
-docs/engine-protocol.md describes every command and event with a real transcript.
-"""
+Each field is one row (`event_rows`): name, type, what clients see of it, default. From the rows follow the
+frames, their types, gRPC's messages and the client's events; an event's docstring is its text in
+/openapi.json. After a change run scripts/events. docs/engine-protocol.md describes every command and event
+with a real transcript.
 
-from __future__ import annotations
+This module does not import `annotations` from `__future__`: the rows would be texts then.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias, get_args
 
 import orjson
+
+from llama_srb.engine.event_rows import Public, public_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +28,11 @@ class TokenList:
     json: bytes = b"[]"
 
     @classmethod
-    def of(cls, tokens: Iterable[Mapping[str, Any]]) -> TokenList:
+    def of(cls, tokens: Iterable[Mapping[str, Any]]) -> Self:
         return cls(orjson.dumps(list(tokens)))
 
     @classmethod
-    def joined(cls, lists: Iterable[TokenList]) -> TokenList:
+    def joined(cls, lists: Iterable[Self]) -> Self:
         return cls(b"[%b]" % b",".join(one.json[1:-1] for one in lists if one))
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
@@ -47,10 +52,10 @@ NO_TOKENS = TokenList()
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The model is loading; progress goes from 0 to 1. id: the request that waits for it, if one does."""
+    """The request waits for its model, which is not loaded; progress is the part of it that is loaded."""
 
-    progress: float
-    id: str = ""
+    progress: Annotated[float, Public(2, "Annotated[float, Field(ge=0, le=1)]")]
+    id: Annotated[str, Public(1, place=0, always=True)] = ""  # empty if no request waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,48 +110,41 @@ class Accepted:
 class Queued:
     """The request waits in the queue; position 1 is admitted next."""
 
-    id: str
-    position: int
+    id: Annotated[str, Public(1, place=1)]
+    position: Annotated[int, Public(2)]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """The request is admitted; its prompt is about to be computed.
 
-    cut_tokens: those that were cut from the sequence that it continues. prompt_token_ids: with
-    `return_token_ids`.
+    cut_tokens: those that were cut from the sequence that it continues, if it has a story.
     """
 
-    id: str
-    count: int
-    prompt_tokens: int
-    cached_tokens: int
-    seed: int
-    cut_tokens: int | None = None
-    prompt_token_ids: tuple[int, ...] = ()
+    id: Annotated[str, Public(1, place=1)]
+    count: Annotated[int, Public(2)]
+    prompt_tokens: Annotated[int, Public(3)]
+    cached_tokens: Annotated[int, Public(4)]
+    seed: Annotated[int, Public(5, "int")]
+    cut_tokens: Annotated[int | None, Public(9)] = None
+    prompt_token_ids: Annotated[tuple[int, ...], Public(10, "list[int]")] = ()  # with `return_token_ids`
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The prompt, if `echo` is set: first its whole text, then, with `logprobs`, its tokens over some events.
-
-    The first token's logprob is null, since nothing predicts it, unless the tokenizer adds a token before it.
-    """
+    """The prompt, if echo is set: first its whole text, then, with logprobs, its tokens over some events."""
 
     id: str
-    text: str
-    tokens: TokenList = NO_TOKENS
+    text: Annotated[str, Public(1)]
+    tokens: Annotated[TokenList, Public(2)] = NO_TOKENS  # the first has no logprob if nothing predicts it
 
 
 @dataclass(frozen=True, slots=True)
 class PromptLogprobs:
-    """The prompt's tokens over some events, each with its logprob and its rank, with `prompt_logprobs`.
-
-    The first token of all has neither, since nothing predicts it.
-    """
+    """The prompt's tokens over some events, with prompt_logprobs; the first one of all has no logprob."""
 
     id: str
-    tokens: TokenList
+    tokens: Annotated[TokenList, Public(1, "list[RankedToken]")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,53 +152,51 @@ class Progress:
     """How many tokens of a long prompt are prefilled."""
 
     id: str
-    processed: int
-    total: int
+    processed: Annotated[int, Public(1)]
+    total: Annotated[int, Public(2)]
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """New text of one sequence; tokens only if the request has `logprobs`.
+    """New text of one sequence; tokens only if the request has logprobs.
 
-    In a chat also the reasoning and tool calls. Only the first piece of a tool call has its id and name.
-    token_ids, entropies: of the tokens that were drawn since the last event, if they are asked for.
+    In a chat also reasoning and tool calls. token_ids, entropies: of the tokens that were drawn since the
+    last event, with return_token_ids and return_entropies.
     """
 
     id: str
-    index: int
-    text: str
-    tokens: TokenList = NO_TOKENS
-    reasoning: str = ""
-    tool_calls: tuple[Mapping[str, Any], ...] = ()
-    token_ids: tuple[int, ...] = ()
-    entropies: tuple[float, ...] = ()
+    index: Annotated[int, Public(1)]
+    text: Annotated[str, Public(2)]
+    tokens: Annotated[TokenList, Public(3)] = NO_TOKENS
+    reasoning: Annotated[str, Public(4)] = ""
+    tool_calls: Annotated[tuple[Mapping[str, Any], ...], Public(5, "list[CallPiece]")] = ()
+    token_ids: Annotated[tuple[int, ...], Public(6, "list[int]")] = ()
+    entropies: Annotated[tuple[float, ...], Public(7)] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
-    stop_text: the stop string. stop_token: the token of `stop_token_ids`. end: sentences or paragraphs, if
-    those that the request's `end` asks for are there. With ranking: the sum and the mean
-    of its tokens' logprobs, and distinct-2, the share of different pairs among its pairs of words; by
-    certainty also the mean of that. With dedupe: the index of the sequence that this one is a duplicate of.
-    With then: how many of the tokens are the free answer's.
+    With ranking: the sum and the mean of its tokens' logprobs, and distinct_2, the share of different pairs
+    of words. With dedupe: the index of the sequence that this one is a duplicate of. With then: how many of
+    the tokens are the free answer's. end: sentences or paragraphs, if `end` ended it.
     """
 
     id: str
-    index: int
-    length: int
-    stop: int
-    finish_reason: str
-    stop_text: str = ""
-    logprob: float | None = None
-    mean_logprob: float | None = None
-    distinct_2: float | None = None
-    certainty: float | None = None
-    duplicate_of: int | None = None
-    free_length: int | None = None
-    stop_token: int | None = None
-    end: str = ""
+    index: Annotated[int, Public(1)]
+    length: Annotated[int, Public(2)]
+    stop: Annotated[int, Public(3)]
+    finish_reason: Annotated[str, Public(4)]
+    stop_text: Annotated[str, Public(5)] = ""
+    logprob: Annotated[float | None, Public(6)] = None
+    mean_logprob: Annotated[float | None, Public(7)] = None
+    distinct_2: Annotated[float | None, Public(8)] = None
+    certainty: Annotated[float | None, Public(12)] = None  # the mean of its rows', if it is asked for
+    duplicate_of: Annotated[int | None, Public(9)] = None
+    free_length: Annotated[int | None, Public(10)] = None
+    stop_token: Annotated[int | None, Public(11, "int", "Of stop_token_ids.")] = None
+    end: Annotated[str, Public(13)] = ""
 
     @property
     def reason(self) -> str | int | None:
@@ -210,15 +206,18 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """The free answer of one sequence has ended, as a stop event has it; its second answer follows."""
+    """The free answer of a sequence has ended, as a stop event has it; what follows is its second answer.
+
+    Only with then.return_free.
+    """
 
     id: str
-    index: int
-    length: int
-    stop: int
-    finish_reason: str
-    stop_text: str = ""
-    end: str = ""
+    index: Annotated[int, Public(1)]
+    length: Annotated[int, Public(2)]
+    stop: Annotated[int, Public(3)]
+    finish_reason: Annotated[str, Public(4)]
+    stop_text: Annotated[str, Public(5)] = ""
+    end: Annotated[str, Public(6)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +259,8 @@ class Extend:
     """The request got more sequences: their indices are first to count - 1."""
 
     id: str
-    first: int
-    count: int
+    first: Annotated[int, Public(1)]
+    count: Annotated[int, Public(2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,20 +285,19 @@ class DiversityStats:
 class Done:
     """All sequences of the request have ended; with ranking: their indices, best first.
 
-    votes: of a vote, the leading answer first. diversity_stats: of the returned texts, if they are asked for.
-    timings: milliseconds; with finish or prune also saved_tokens, those that ended sequences could still have
-    had, at most.
+    timings: milliseconds.
     """
 
     id: str
-    count: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    timings: Mapping[str, float] = field(default_factory=dict)
-    ranking: tuple[int, ...] = ()
-    votes: tuple[Vote, ...] | None = None
-    diversity_stats: DiversityStats | None = None
+    count: Annotated[int, Public(1)]
+    prompt_tokens: Annotated[int, Public(2)]
+    cached_tokens: Annotated[int, Public(3)]
+    completion_tokens: Annotated[int, Public(4)]
+    # With finish or prune also saved_tokens, those that ended sequences could still have had, at most.
+    timings: Annotated[Mapping[str, float], Public(5)] = field(default_factory=dict)
+    ranking: Annotated[tuple[int, ...], Public(6)] = ()
+    votes: Annotated[tuple[Vote, ...] | None, Public(7)] = None  # the leading answer first
+    diversity_stats: Annotated[DiversityStats | None, Public(8)] = None  # of the returned texts
 
     @property
     def total_ms(self) -> float:
@@ -309,19 +307,15 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Ends a request; with an empty id it reports a line that belongs to no request.
+    """Ends the request."""
 
-    line: the number of the command that it answers, if it answers one. n_prompt_tokens, n_ctx: with the code
-    context_exceeded, the prompt's tokens (or a lower bound) and those that a sequence may have.
-    """
-
-    code: str
-    message: str
-    id: str = ""
-    param: str | None = None
-    line: int | None = None
-    n_prompt_tokens: int | None = None
-    n_ctx: int | None = None
+    code: Annotated[str, Public()]
+    message: Annotated[str, Public()]
+    id: str = ""  # empty if the line that was wrong belongs to no request
+    param: Annotated[str | None, Public()] = None
+    line: int | None = None  # the number of the command that it answers, if it answers one
+    n_prompt_tokens: int | None = None  # with the code context_exceeded: the prompt's, or a lower bound
+    n_ctx: int | None = None  # and those that a sequence may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +350,8 @@ Event: TypeAlias = (
     | Error
     | Result
 )
+PUBLIC = tuple(kind for kind in get_args(Event) if public_rows(kind))
+"""The events that clients see."""
 
 
 def shows_step(event: Event) -> bool:
