@@ -19,6 +19,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from llama_srb.dialects.common.response_types import NOTHING, Noted
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.engine import events as engine
+from llama_srb.engine.event_rows import public_rows, wire_name
 from llama_srb.engine.events import Event, TokenList
 from llama_srb.request.json_text import MAX_VALUES
 from llama_srb.request.values import RequestError
@@ -124,23 +125,11 @@ def _number(value: float, name: str) -> int | float:
 # Answers
 # ----------------------------------------------------------------------------------------------------
 
-NAMES: Mapping[type[Any], str] = {  # events, and the fields of the message Event
-    engine.Loading: "loading",
-    engine.Queued: "queued",
-    engine.Start: "start",
-    engine.Prompt: "prompt",
-    engine.PromptLogprobs: "prompt_logprobs",
-    engine.Progress: "progress",
-    engine.Stream: "stream",
-    engine.Stop: "stop",
-    engine.Then: "then",
-    engine.Extend: "extend",
-    engine.Done: "done",
-}
 _EVENT = message_class("Event")
-_WRITTEN: Mapping[type[Any], tuple[str, ...]] = {
-    kind: tuple(_EVENT.DESCRIPTOR.fields_by_name[name].message_type.fields_by_name)
-    for kind, name in NAMES.items()
+FIELDS: Mapping[type[Any], tuple[str, ...]] = {  # of the events that gRPC has
+    kind: tuple(public_rows(kind))
+    for kind in engine.PUBLIC
+    if wire_name(kind) in _EVENT.DESCRIPTOR.fields_by_name
 }
 
 
@@ -148,14 +137,13 @@ def messages_of(events: Iterable[Event], notes: Noted = NOTHING) -> Iterator[Any
     """Events as messages, in order; the start event gets the notes. Internal events are skipped."""
     for event in events:
         kind = type(event)
-        if kind in NAMES and not (kind is engine.Loading and not event.id):  # type: ignore[union-attr]
-            fields = _fields(event, _WRITTEN[kind])
-            fields |= notes if kind is engine.Start else {}
-            yield _EVENT(**{NAMES[kind]: fields})
+        if kind in FIELDS and not (isinstance(event, engine.Loading) and not event.id):
+            fields = _fields(event) | (notes if kind is engine.Start else {})
+            yield _EVENT(**{wire_name(kind): fields})
 
 
-def _fields(event: Event, names: tuple[str, ...]) -> Json:
-    values = ((name, getattr(event, name, None)) for name in names)
+def _fields(event: Event) -> Json:
+    values = ((name, getattr(event, name)) for name in FIELDS[type(event)])
     return {name: _plain(value) for name, value in values if value is not None}
 
 
