@@ -8,6 +8,7 @@ from llama_srb.client.answer import Answer, Choice, Recalled, Score
 from llama_srb.client.async_client import AsyncClient, AsyncMemory, AsyncStream, AsyncTask
 from llama_srb.client.core import ABORT, Message, Prompted
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
+from llama_srb.client.event_json import as_json, event_from, failure
 from llama_srb.client.events import (
     Done,
     Error,
@@ -21,9 +22,6 @@ from llama_srb.client.events import (
     Stop,
     Text,
     Then,
-    as_json,
-    event_from,
-    failure,
 )
 from llama_srb.client.memories import Chunk, Document, MemoryEntry, Stored
 from llama_srb.client.models import Model

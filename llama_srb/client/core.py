@@ -14,7 +14,8 @@ import httpx
 
 from llama_srb.client.answer import RECALLED, Answer, Choice, Recalled, Score, recalled_of
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
-from llama_srb.client.events import Error, Event, Loading, Queued, Start, event_from, failure
+from llama_srb.client.event_json import event_from, failure
+from llama_srb.client.events import Error, Event, Loading, Queued, Start
 from llama_srb.client.models import Model, models_from
 from llama_srb.client.reader import (
     as_count,

@@ -1,21 +1,18 @@
-"""The events of a stream. No I/O here."""
+"""The events of a stream. No I/O here.
+
+Made by scripts/events from the rows of llama_srb/engine/events.py.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-
-from llama_srb.client.errors import ClientError, RequestRefused, ServerError
-from llama_srb.client.reader import read_as
-
-REFUSED = frozenset({"invalid_request", "context_exceeded"})
-"""The codes of error events that mean a faulty request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The request waits for its model's load; progress goes from 0 to 1."""
+    """The request waits for its model, which is not loaded; progress is the part of it that is loaded."""
 
     id: str
     progress: float
@@ -31,9 +28,12 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The request is admitted; warnings name fields that are ignored, recalled a task's chunks.
+    """The request is admitted; its prompt is about to be computed.
 
-    story: the parts of the prompt that was made of a story. cut_tokens: of a continued sequence with a story.
+    cut_tokens: those that were cut from the sequence that it continues, if it has a story.
+
+    warnings name fields that are ignored, recalled a task's chunks. story: the parts of the prompt that was
+    made of a story.
     """
 
     count: int
@@ -49,17 +49,17 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptLogprobs:
-    """Tokens of the prompt, each with its logprob, its rank and alternatives, with prompt_logprobs."""
+class Prompt:
+    """The prompt, if echo is set: first its whole text, then, with logprobs, its tokens over some events."""
 
+    text: str
     tokens: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A piece of the prompt, if the request has echo; each choice's text begins with it."""
+class PromptLogprobs:
+    """The prompt's tokens over some events, with prompt_logprobs; the first one of all has no logprob."""
 
-    text: str
     tokens: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -73,10 +73,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """New text of one sequence (the server's event "stream"); tokens only if the request has logprobs.
+    """New text of one sequence; tokens only if the request has logprobs.
 
-    In a chat also the reasoning and pieces of tool calls. Only a call's first piece has its id and name.
-    token_ids, entropies: of the tokens drawn since the last event, with return_token_ids, return_entropies.
+    In a chat also reasoning and tool calls. token_ids, entropies: of the tokens that were drawn since the
+    last event, with return_token_ids and return_entropies.
+
+    The server's event "stream". Only the first piece of a tool call has its id and name.
     """
 
     index: int
@@ -90,12 +92,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One sequence has ended, after length tokens; stop is 1 if a stop token or stop string ended it.
+    """One sequence has ended; length counts tokens, stop is 1 if a stop token or stop string ended it.
 
-    With best_of or rank_by: the sum and mean of its tokens' logprobs, and distinct-2, its share of different
-    pairs of words; with rank_by certainty also the mean of that. finish_reason: stop, length, cancelled,
-    timeout; with finish surplus, with prune pruned. With dedupe: the index of the sequence that this one is
-    a duplicate of. With then, if a second answer has begun: how many of the tokens are the free answer's.
+    With ranking: the sum and the mean of its tokens' logprobs, and distinct_2, the share of different pairs
+    of words. With dedupe: the index of the sequence that this one is a duplicate of. With then: how many of
+    the tokens are the free answer's. end: sentences or paragraphs, if `end` ended it.
+
+    finish_reason: stop, length, cancelled, timeout; with finish surplus, with prune pruned. certainty: with
+    rank_by certainty, the mean of the model's.
     """
 
     index: int
@@ -115,7 +119,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """The free answer of a sequence has ended, as in Stop; its second answer follows.
+    """The free answer of a sequence has ended, as a stop event has it; what follows is its second answer.
 
     Only with then.return_free.
     """
@@ -130,10 +134,13 @@ class Then:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All sequences have ended; with best_of or rank_by, ranking has their indices, best first.
+    """All sequences of the request have ended; with ranking: their indices, best first.
 
-    With rank_by.vote, votes has {answer, count}, the leading answer first. With diversity_stats: {texts,
-    beginnings, mean_overlap, effective_number}. With finish or prune, timings has saved_tokens, too.
+    timings: milliseconds.
+
+    ranking: with best_of or rank_by. With rank_by.vote, votes has {answer, count}, the leading answer first.
+    With diversity_stats: {texts, beginnings, mean_overlap, effective_number}. With finish or prune, timings
+    has saved_tokens, too.
     """
 
     count: int
@@ -148,7 +155,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Ends the stream; iterating raises it as a ClientError."""
+    """Ends the request.
+
+    Iterating raises it as a ClientError.
+    """
 
     code: str
     message: str
@@ -156,44 +166,19 @@ class Error:
 
 
 Event: TypeAlias = (
-    Loading | Queued | Start | Prompt | PromptLogprobs | Progress | Text | Then | Stop | Done | Error
+    Loading | Queued | Start | Prompt | PromptLogprobs | Progress | Text | Stop | Then | Done | Error
 )
 
 EVENTS: dict[str, type[Any]] = {
-    "loading": Loading, "queued": Queued, "start": Start, "prompt": Prompt,
-    "prompt_logprobs": PromptLogprobs, "progress": Progress,
-    "stream": Text, "then": Then, "stop": Stop, "done": Done, "error": Error,
-}  # fmt: skip
-_NAMES = {event: name for name, event in EVENTS.items()}
-_FIELDS = {event: tuple(fields(event)) for event in EVENTS.values()}
-
-
-def event_from(data: Mapping[str, Any]) -> Event | None:
-    """Makes an event from a JSON object of the stream; None for an unknown event of a newer server.
-
-    Unknown keys are ignored. ServerError if a key is missing or its value has another type.
-    """
-    kind = EVENTS.get(str(data.get("event")))
-    if kind is None:
-        return None
-    try:
-        event: Event = read_as(kind, data)
-    except KeyError as missing:
-        raise ServerError(f"an event of the server is incomplete: no {missing} in {data['event']}") from None
-    except TypeError as error:
-        raise ServerError(f"an event of the server is wrong: in {data['event']} {error}") from None
-    return event
-
-
-def as_json(event: Event) -> dict[str, Any]:
-    """The event as the server writes it, without fields at their default."""
-    values = {row.name: getattr(event, row.name) for row in _FIELDS[type(event)]}
-    defaults = {row.name: row.default for row in _FIELDS[type(event)] if row.default is not MISSING}
-    written = {key: one for key, one in values.items() if key not in defaults or one != defaults[key]}
-    return {"event": _NAMES[type(event)], **written}
-
-
-def failure(error: Error) -> ClientError:
-    """Makes an exception from an error event."""
-    kind = RequestRefused if error.code in REFUSED else ServerError
-    return kind(error.message, code=error.code, param=error.param)
+    "loading": Loading,
+    "queued": Queued,
+    "start": Start,
+    "prompt": Prompt,
+    "prompt_logprobs": PromptLogprobs,
+    "progress": Progress,
+    "stream": Text,
+    "stop": Stop,
+    "then": Then,
+    "done": Done,
+    "error": Error,
+}

@@ -8,7 +8,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects import events
+from llama_srb.dialects import event_types, events
 from llama_srb.dialects.common.response_types import NOTHING, Noted
 from llama_srb.engine.events import Event, Loading, Queued, Start
 from llama_srb.request.parse import parse_body
@@ -25,41 +25,41 @@ class Named(TypedDict):
     id: str
 
 
-class StartMessage(events.StartEvent):
+class StartMessage(event_types.StartEvent):
     """id: the client's id of the request. request: the server's id of it."""
 
     request: str
 
 
-class PromptMessage(events.PromptEvent, Named):
+class PromptMessage(event_types.PromptEvent, Named):
     pass
 
 
-class ProgressMessage(events.ProgressEvent, Named):
+class ProgressMessage(event_types.ProgressEvent, Named):
     pass
 
 
-class StreamMessage(events.StreamEvent, Named):
+class StreamMessage(event_types.StreamEvent, Named):
     pass
 
 
-class StopMessage(events.StopEvent, Named):
+class StopMessage(event_types.StopEvent, Named):
     pass
 
 
-class ThenMessage(events.ThenEvent, Named):
+class ThenMessage(event_types.ThenEvent, Named):
     pass
 
 
-class ExtendMessage(events.ExtendEvent, Named):
+class ExtendMessage(event_types.ExtendEvent, Named):
     pass
 
 
-class DoneMessage(events.DoneEvent, Named):
+class DoneMessage(event_types.DoneEvent, Named):
     pass
 
 
-class ErrorMessage(events.ErrorEvent, Named):
+class ErrorMessage(event_types.ErrorEvent, Named):
     """Without op it ends the request with this id. id is empty if the message had no valid id."""
 
     op: NotRequired[str]
@@ -68,8 +68,8 @@ class ErrorMessage(events.ErrorEvent, Named):
 Message = TypeAliasType(
     "Message",
     Annotated[
-        events.LoadingEvent
-        | events.QueuedEvent
+        event_types.LoadingEvent
+        | event_types.QueuedEvent
         | StartMessage
         | PromptMessage
         | ProgressMessage

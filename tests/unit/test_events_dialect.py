@@ -1,12 +1,9 @@
 """The event stream, byte by byte, as the README shows it."""
 
 import json
-from dataclasses import fields
-from typing import get_args
 
 import pytest
 
-from llama_srb.client import events as client_events
 from llama_srb.dialects import events, messages
 from llama_srb.engine.events import (
     Done,
@@ -129,17 +126,3 @@ def test_fields_that_choose_a_dialect_cause_no_warning() -> None:
 def test_a_bad_body_is_a_request_error() -> None:
     with pytest.raises(RequestError, match="prompt is missing"):
         events.parse({}, Defaults())
-
-
-def test_the_client_has_each_field_of_each_event_in_the_same_order() -> None:
-    """The client is installed without the server, so it has classes of its own."""
-    added = ("extend", "again")  # the client keeps no account of extends
-    for frame in get_args(get_args(events.Event.__value__)[0]):
-        (name,) = get_args(frame.__annotations__["event"])
-        if name in added:
-            continue
-        known = [field.name for field in fields(client_events.EVENTS[name])]
-        wire = [key for key in frame.__annotations__ if key != "event"]
-        assert sorted(known) == sorted(wire), name
-        needed = [key for key in known if key in frame.__required_keys__]
-        assert known[: len(needed)] == needed, name

@@ -169,6 +169,15 @@ class RankedToken(Token):
     rank: NotRequired[Count]
 
 
+class CallPiece(TypedDict):
+    """A piece of a tool call; only the first piece has id and name."""
+
+    index: Count
+    id: NotRequired[str]
+    name: NotRequired[str]
+    arguments: str
+
+
 def warned(warnings: tuple[str, ...]) -> Warned:
     """The field warnings of an answer; no field if there are no warnings."""
     return {"warnings": warnings} if warnings else {}

@@ -8,7 +8,7 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from llama_srb.dialects import events
+from llama_srb.dialects import event_types, events
 from llama_srb.dialects.common.response_types import NOTHING, Count, Noted
 from llama_srb.dialects.messages import with_fields
 from llama_srb.engine.events import Event
@@ -26,43 +26,43 @@ class Turned(TypedDict):
     turn: Count
 
 
-class TurnLoading(events.LoadingEvent, Turned):
+class TurnLoading(event_types.LoadingEvent, Turned):
     pass
 
 
-class TurnQueued(events.QueuedEvent, Turned):
+class TurnQueued(event_types.QueuedEvent, Turned):
     pass
 
 
-class TurnStart(events.StartEvent, Turned):
+class TurnStart(event_types.StartEvent, Turned):
     pass
 
 
-class TurnPrompt(events.PromptEvent, Turned):
+class TurnPrompt(event_types.PromptEvent, Turned):
     pass
 
 
-class TurnProgress(events.ProgressEvent, Turned):
+class TurnProgress(event_types.ProgressEvent, Turned):
     pass
 
 
-class TurnStream(events.StreamEvent, Turned):
+class TurnStream(event_types.StreamEvent, Turned):
     pass
 
 
-class TurnStop(events.StopEvent, Turned):
+class TurnStop(event_types.StopEvent, Turned):
     pass
 
 
-class TurnThen(events.ThenEvent, Turned):
+class TurnThen(event_types.ThenEvent, Turned):
     pass
 
 
-class TurnExtend(events.ExtendEvent, Turned):
+class TurnExtend(event_types.ExtendEvent, Turned):
     pass
 
 
-class TurnDone(events.DoneEvent, Turned):
+class TurnDone(event_types.DoneEvent, Turned):
     pass
 
 
@@ -73,7 +73,7 @@ class TurnChosen(Turned):
     index: Count
 
 
-class TurnError(events.ErrorEvent):
+class TurnError(event_types.ErrorEvent):
     """With turn it ends this turn, which is then no part of the chat; without it a command has failed."""
 
     turn: NotRequired[Count]

@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from llama_srb.background import begin
-from llama_srb.dialects.events import ErrorEvent
+from llama_srb.dialects.event_types import ErrorEvent
 from llama_srb.http.memories.response_types import StoredDocument, StoreEvent
 from llama_srb.http.middleware import FAULT, answer_to
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS

@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects.common.response_types import Count, Frames, Warned
-from llama_srb.dialects.events import ErrorEvent
+from llama_srb.dialects.event_types import ErrorEvent
 
 
 class MemoryEntry(TypedDict):
