@@ -1,33 +1,33 @@
 // The page: its layout, and the keys that work everywhere.
 
-import { Background } from "./background.js";
-import { keepForGood } from "./backup.js";
-import { Branches } from "./branches.js";
-import { Candidates } from "./candidates.js";
-import { Chat } from "./chat.js";
-import { Controls } from "./controls.js";
-import { Editor } from "./editor.js";
-import { choose } from "./choosing.js";
-import { commit, redo, undo } from "./history.js";
-import { takeDrops } from "./importing.js";
-import { Keys, openKeys } from "./keys.js";
-import { begin } from "./library.js";
-import { candidates, isChat, lost, say, session, tunable } from "./session.js";
-import { Outline } from "./outline.js";
-import { Saved } from "./saved.js";
-import { Shelf } from "./shelf.js";
-import { Notices, Status, watch } from "./status.js";
-import { stopAll } from "./stopping.js";
-import { Stories } from "./stories.js";
-import { share } from "./sync.js";
-import { Title } from "./title.js";
-import { Button, html, isComposing, render, useChanges, useEffect, useState } from "./ui.js";
+import { Background } from "./background/background.js";
+import { keepForGood } from "./files/backup.js";
+import { Branches } from "./story/branches.js";
+import { Candidates } from "./candidates/candidates.js";
+import { Chat } from "./text/chat.js";
+import { Controls } from "./settings/controls.js";
+import { Editor } from "./text/editor.js";
+import { choose } from "./candidates/choosing.js";
+import { commit, redo, undo } from "./text/history.js";
+import { takeDrops } from "./files/importing.js";
+import { Keys, openKeys } from "./ui/keys.js";
+import { begin } from "./story/library.js";
+import { candidates, isChat, lost, say, session, tunable } from "./story/session.js";
+import { Outline } from "./text/outline.js";
+import { Saved } from "./server/saved.js";
+import { Shelf } from "./candidates/shelf.js";
+import { Notices, Status, watch } from "./server/status.js";
+import { stopAll } from "./candidates/stopping.js";
+import { Stories } from "./story/stories.js";
+import { share } from "./server/sync.js";
+import { Title } from "./story/title.js";
+import { Button, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
 function Tasks() {
   const [View, setView] = useState(null);
   useEffect(() => {
-    import("./tuning.js").then(({ Tuning }) => setView(() => Tuning), lost);
+    import("./tasks/tuning.js").then(({ Tuning }) => setView(() => Tuning), lost);
   }, []);
   return View && html`<${View} />`;
 }

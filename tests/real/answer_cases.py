@@ -191,7 +191,7 @@ CASES = [
     *of("POST /drain", status=400, path="/drain?wait=soon"),
     *of("GET /v1/stats"), *of("GET /v1/loads"), *of("GET /server_info"), *of("GET /model_info"), *of("GET /metrics", form=PLAIN), *of("GET /", form=HTML),
     *of("GET /studio/{file}", form=HTML, path="/studio/index.html"),
-    *of("GET /studio/{file}", form=CSS, path="/studio/style.css"),
+    *of("GET /studio/{file}", form=CSS, path="/studio/ui/style.css"),
     *of("GET /studio/{file}", form=SCRIPT, path="/studio/app.js"),
     *of("GET /studio/{file}", form=PICTURE, path="/studio/icon.svg"),
     *of("GET /studio/{file}", status=404, path="/studio/none.css"),

@@ -84,5 +84,5 @@ OLD = (
 
 @each_row("words", OLD)
 def test_no_page_or_document_has_the_old_words(words: str) -> None:
-    files = [*ROOT.glob("llama_srb/studio/*.js"), ROOT / "docs/studio.md", ROOT / "README.md"]
+    files = [*ROOT.glob("llama_srb/studio/**/*.js"), ROOT / "docs/studio.md", ROOT / "README.md"]
     assert [file.name for file in files if words in file.read_text()] == []

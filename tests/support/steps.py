@@ -20,7 +20,7 @@ def cards(page: Page) -> Locator:
     return page.locator(".card")
 
 
-SETTINGS = """values => import(new URL("studio/session.js", document.baseURI))
+SETTINGS = """values => import(new URL("studio/story/session.js", document.baseURI))
     .then(({ DEFAULTS, setting }) => setting({ ...DEFAULTS, ...values }))"""
 
 
@@ -30,7 +30,9 @@ def settings(page: Page, **values: Any) -> None:
     drawn(page)
 
 
-ANOTHER = "import(new URL('studio/library.js', document.baseURI)).then(({ createStory }) => createStory())"
+ANOTHER = (
+    "import(new URL('studio/story/library.js', document.baseURI)).then(({ createStory }) => createStory())"
+)
 
 
 def afresh(page: Page, **values: Any) -> None:
@@ -80,7 +82,7 @@ def figures(part: Locator) -> dict[str, str]:
 
 def drawn(page: Page) -> None:
     """Returns when the page shows all that has changed: it is drawn some frames after an action."""
-    page.evaluate("import(new URL('studio/ui.js', document.baseURI)).then(({ drawn }) => drawn())")
+    page.evaluate("import(new URL('studio/ui/ui.js', document.baseURI)).then(({ drawn }) => drawn())")
 
 
 def over(page: Page, n: int) -> None:

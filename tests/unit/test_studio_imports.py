@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from graphlib import TopologicalSorter
+from posixpath import dirname, join, normpath
 
 from tests.support.places import ROOT
 
-FILES = {file.name: file.read_text() for file in (ROOT / "llama_srb/studio").glob("*.js")}
-NAMED = r'(?:(?:from |import\()"\./|register\("studio/)(\w+\.js)"'
-IMPORTS = {name: set(re.findall(NAMED, text)) for name, text in FILES.items()}
+STUDIO = ROOT / "llama_srb/studio"
+FILES = {str(file.relative_to(STUDIO)): file.read_text() for file in STUDIO.rglob("*.js")}
+NAMED = r'(?:from ?|import\()"(\.{1,2}/[\w/]+\.js)"'
+
+
+def imports(name: str) -> set[str]:
+    """The modules that a module imports, and the worker that the page registers, by their paths."""
+    named = {normpath(join(dirname(name), path)) for path in re.findall(NAMED, FILES[name])}
+    return named | set(re.findall(r'register\("studio/(\w+\.js)"', FILES[name]))
+
+
+IMPORTS = {name: imports(name) for name in FILES}
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

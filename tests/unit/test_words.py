@@ -15,7 +15,7 @@ from tests.support.rows import each_row
 SCOPES = {
     "docs": ("docs/*.md",),
     "front pages": ("README.md", "CHANGELOG.md", "benchmarks/README.md"),
-    "studio": ("llama_srb/studio/*.*",),
+    "studio": ("llama_srb/studio/**/*.*", "!llama_srb/studio/vendor/*"),
     "scripts": ("api.py", "build.sh", "scripts/*", "benchmarks/**/*.py"),
     "engine": ("engine/**/*.h", "engine/**/*.cpp"),
     "llama_srb": ("llama_srb/**/*.py",),

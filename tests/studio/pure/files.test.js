@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { fromFile, toBackup, toJson, toMarkdown } from "#studio/exchange.js";
-import { readParts } from "#studio/parts.js";
-import { childrenOf, newStory, textOf, write } from "#studio/tree.js";
+import { fromFile, toBackup, toJson, toMarkdown } from "#studio/files/exchange.js";
+import { readParts } from "#studio/background/parts.js";
+import { childrenOf, newStory, textOf, write } from "#studio/story/tree.js";
 import { CHARACTER, KOBOLD, LOOM, LOREBOOK, MIKUPAD, WORLD } from "./samples.js";
 import { assertTree, lived, randomOf, randomStory, SEEDS } from "./trees.js";
 

@@ -3,9 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { merge, withTokens } from "#studio/merge.js";
-import { newEntry } from "#studio/parts.js";
-import { addNode, cutAt, newStory, textOf, write } from "#studio/tree.js";
+import { merge, withTokens } from "#studio/story/merge.js";
+import { newEntry } from "#studio/background/parts.js";
+import { addNode, cutAt, newStory, textOf, write } from "#studio/story/tree.js";
 import { assertTree, eachSeed, lived, lost, places, randomStory } from "./trees.js";
 
 /** Two versions of one story, which may be equal. */

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { counting, piecesOf, remembering } from "#studio/pieces.js";
+import { counting, piecesOf, remembering } from "#studio/text/pieces.js";
 import { eachSeed, randomOf } from "./trees.js";
 
 const isText = (kind) => kind !== "mark";

@@ -4,12 +4,12 @@ import "./page.js";
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 
-import { linesOf, textsOf } from "#studio/fields.js";
-import { newEntry, readParts, storyField } from "#studio/parts.js";
-import { body, samplingOf } from "#studio/request.js";
-import { passageIn, rewriteFields } from "#studio/rewrite.js";
-import { DEFAULTS, session } from "#studio/session.js";
-import { addNode, cutAt, heldBack, newStory, textOf, write } from "#studio/tree.js";
+import { linesOf, textsOf } from "#studio/ui/fields.js";
+import { newEntry, readParts, storyField } from "#studio/background/parts.js";
+import { body, samplingOf } from "#studio/candidates/request.js";
+import { passageIn, rewriteFields } from "#studio/candidates/rewrite.js";
+import { DEFAULTS, session } from "#studio/story/session.js";
+import { addNode, cutAt, heldBack, newStory, textOf, write } from "#studio/story/tree.js";
 import { eachSeed } from "./trees.js";
 
 const [BEFORE, PASSAGE] = ["Once upon a time, there was a little fox.", " He liked to play in the sun."];

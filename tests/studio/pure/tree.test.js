@@ -19,7 +19,7 @@ import {
   withoutReturns,
   wordDiff,
   write,
-} from "#studio/tree.js";
+} from "#studio/story/tree.js";
 import { ACTIONS, assertTree, eachSeed, lost, placeIn, places, randomStory } from "./trees.js";
 
 test("after each action a story is one tree", () =>

@@ -14,7 +14,7 @@ import {
   split,
   textOf,
   write,
-} from "#studio/tree.js";
+} from "#studio/story/tree.js";
 
 export const SEEDS = Number(process.env.SEEDS ?? 150); // of each law; tests/studio/test_pure.py sets them
 const WORDS = ["The fox", " ran", " slept", ".", "a", " 🦊", " né 日本", "  ", "\t", "\n", "\n\n", "# One\n"];

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { deflateRawSync } from "node:zlib";
 
-import { readZipped, zipped } from "#studio/zip.js";
+import { readZipped, zipped } from "#studio/files/zip.js";
 import { randomOf } from "./trees.js";
 
 const bytesOf = (parts) => new Blob(parts).arrayBuffer();

@@ -1,0 +1,394 @@
+// Requests to the server: n candidates, a longer one, another one, a stop.
+//
+// A run is one request. `nodes` are the candidates that it fills, by index; null marks a candidate that the
+// writer has chosen in mid-stream, so that its text is ignored from then on.
+
+import { apart } from "../settings/best.js";
+import { ApiError, call, events } from "../server/api.js";
+import { commit } from "../text/history.js";
+import { answered, knownModels } from "../server/models.js";
+import { isCut, look, numbered, partsFor, room, told, toldOfCut } from "../background/reads.js";
+import { body, continuing, own, samplingOf } from "./request.js";
+import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
+import {
+  baseModel,
+  candidates,
+  fail,
+  isChat,
+  isReady,
+  lost,
+  model,
+  modelField,
+  nameStory,
+  onLost,
+  pointId,
+  say,
+  session,
+  setPoint,
+  wanted,
+} from "../story/session.js";
+import * as store from "../story/store.js";
+import { stop, stopOne } from "./stopping.js";
+import { addNode, around, cutAt, drop, heldBack, inOrder, textOf, withoutReturns } from "../story/tree.js";
+import { changed } from "../ui/ui.js";
+
+const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
+const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
+
+let pause = null;
+
+/** Prefills the prompt while the writer pauses, and shows how many tokens it has. */
+export function awaitPause() {
+  clearTimeout(pause);
+  pause = setTimeout(async () => {
+    commit();
+    if (session.runs.size || isChat() || !session.text || !isReady()) return;
+    try {
+      const { story, text } = session;
+      const prompt = text.slice(0, heldBack(story, text.length));
+      const parts = partsFor(story, prompt);
+      const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
+        prompt,
+        ...parts,
+        ...(parts.story && room()),
+        ...modelField(),
+      });
+      session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
+      changed("status");
+      if (isCut() || session.watching) await look();
+    } catch (error) {
+      if (!(error instanceof ApiError)) for (const tell of onLost) tell();
+    }
+  }, PAUSE_MS);
+}
+
+// ---- requests ---------------------------------------------------------------------------------------
+
+const UNNAMED = ["Untitled", "Chat"];
+
+/** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
+    `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite; with
+    `more` that is the one that is rewritten there. */
+export async function ask({ n = wanted(), more = false, anyway = false, replaces = null } = {}) {
+  commit();
+  fail(null);
+  nameByItsWords();
+  const { story } = session;
+  if (!more && !replaces) place();
+  const point = pointId();
+  const there = candidates();
+  const passage = replaces ?? (more ? session.replaces : null);
+  if (more && !anyway && (await extended(point, passage, n))) return;
+  story.nodes[point].ends = undefined;
+  const pinned = there.filter((node) => node.pinned).length;
+  const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
+  quit(old);
+  setAside(story, old);
+  const count = more ? n : Math.max(1, n - pinned);
+  const also = anyway ? { ignore_eos: true } : {};
+  const sampling = (i) => ({ ...samplingOf(i, count), ...also });
+  const own = passage && { replaces: passage };
+  const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
+  await start(point, nodes, { ...also, ...(passage && (await rewriting(story, point, passage, count))) });
+  const kept = old.filter(({ id }) => story.nodes[id]);
+  if (!nodes.some((node) => node.text)) setAside(story, kept, false);
+}
+
+/** Requests rewrites of the selected text, which stand beside it as branches. */
+export async function rewrite(from, to) {
+  commit();
+  const { story, text } = session;
+  const passage = passageIn(text, from, to);
+  if (!passage) return ask();
+  const [begin, end] = passage;
+  const cuts = [end, begin].map((place) => cutAt(story, place).id);
+  const replaces = text.slice(begin, end);
+  setPoint(cuts[1], replaces);
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
+  changed("story");
+  await ask({ replaces });
+}
+
+/** The fields of a request for rewrites, which depend on what the model can do. */
+async function rewriting(...passage) {
+  await knownModels();
+  return rewriteFields(...passage);
+}
+
+/** Names a story that has no name yet after its first words. */
+function nameByItsWords() {
+  const [, words] = /^[\s#]*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
+  if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
+}
+
+/** Stops these candidates, and each request that has no others. */
+function quit(nodes) {
+  for (const run of session.runs) {
+    if (run.nodes.every((node) => !node || nodes.includes(node))) stop(run);
+    else for (const { id } of run.nodes.filter((node) => nodes.includes(node))) stopOne(id);
+  }
+}
+
+/** Sets the point to the caret, before spaces that are held back; within the text the tree is cut there. */
+function place() {
+  const { story, at, text, point } = session;
+  const end = isChat() ? Infinity : heldBack(story, at);
+  if (end >= text.length) return setPoint(null);
+  if (point && textOf(story, point).length === end) return setPoint(point, null);
+  const cuts = [at, end].map((place) => cutAt(story, place).id);
+  setPoint(cuts[1], null);
+  store.keep(story, cuts.flatMap((id) => around(story, id)));
+  changed("story");
+}
+
+const candidate = (story, point, sampling, after = null, fields = {}) =>
+  addNode(story, point, { state: "running", sampling, tokens: [], ...fields }, after);
+
+function setAside(story, nodes, aside = true) {
+  for (const node of nodes) node.aside = aside;
+  store.keep(story, nodes);
+  changed("story");
+}
+
+/** Adds candidates to the story's model's running request for the same; false when there is none. */
+async function extended(point, passage, add) {
+  const asked = model()?.id;
+  const isSame = (run) => run.point === point && run.replaces === passage && run.isFresh;
+  const run = [...session.runs].find((run) => isSame(run) && (run.asked ?? asked) === asked);
+  await run?.known;
+  if (!run?.id || run.over) return false;
+  try {
+    await call("POST", `v1/completions/${run.id}/extend`, { add });
+    return true;
+  } catch {
+    return false; // it has just ended
+  }
+}
+
+/** Starts one request that fills these nodes; text that a node has already is continued. */
+async function start(point, nodes, prompt = null) {
+  const { story } = session;
+  const run = {
+    story,
+    point,
+    replaces: nodes[0].replaces ?? null,
+    isFresh: !nodes[0].text,
+    nodes: [...nodes],
+    id: null,
+    asked: model()?.id,
+    model: baseModel(),
+    loading: null, // 0 to 1, while the model loads
+    over: false,
+    abort: new AbortController(),
+    tokens: 0,
+    began: performance.now(),
+  };
+  run.known = new Promise((resolve) => (run.knows = resolve)); // until then it cannot be named to the server
+  session.runs.add(run);
+  store.keep(story, [story.nodes[point]]); // which has new children
+  changed("story", "status");
+  try {
+    const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
+    if (request.token_healing) run.end = text.slice(-HEALED);
+    await withText(run, request, text);
+    const left = run.nodes.filter((node) => node && !node.aside).length;
+    say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
+  } catch (error) {
+    if (error.name !== "AbortError") failed(run, error);
+  } finally {
+    over(run);
+  }
+}
+
+/** Follows the request; when the server has forgotten the candidate to continue, its text is sent instead. */
+async function withText(run, request, text) {
+  try {
+    await follow(run, request);
+  } catch (error) {
+    if (error.param !== "continue" || run.id) throw error;
+    const { continue: _, ...rest } = request;
+    await follow(run, { ...rest, prompt: text });
+  }
+}
+
+async function follow(run, request) {
+  run.prompt = request.continue ? null : request.prompt;
+  run.number = numbered();
+  for await (const batch of events(request, run.abort.signal)) {
+    const touched = new Set();
+    for (const event of batch) TAKERS[event.event]?.(run, event, touched);
+    const nodes = [...touched].filter(Boolean);
+    if (nodes.length) store.keep(run.story, nodes);
+    changed("status", ...nodes.map((node) => node.id));
+  }
+}
+
+const TAKERS = {
+  loading(run, { progress }) {
+    if (run.loading === null) {
+      say(`loading ${run.model ?? "the model"}`);
+      answered();
+    }
+    run.loading = progress;
+    redraw(run);
+  },
+  queued: (run, { position }) => (run.position = position),
+  start(run, { id, seed, prompt_tokens, cached_tokens, cut_tokens, story }) {
+    if (run.prompt) told(run.story, run.prompt, story, run.number);
+    else toldOfCut(run.story, cut_tokens);
+    Object.assign(run, { id, seed, position: 0 });
+    session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
+    run.nodes.forEach((node, index) => name(run, node, index));
+    run.knows();
+    if (run.loading === null) return;
+    run.loading = null;
+    redraw(run);
+    answered();
+  },
+  stream(run, event, touched) {
+    const { index, text, tokens, reasoning } = withoutReturns(event);
+    const node = run.nodes[index];
+    run.tokens += tokens?.length ?? 1;
+    if (!node) return;
+    const hasBegun = node.text.trim();
+    node.text += text;
+    if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
+    if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
+    if (node.replaces && !hasBegun && node.text.trim()) beginLike(node.replaces, node);
+    touched.add(node);
+  },
+  stop(run, { index, length, finish_reason, stop_text }, touched) {
+    const node = run.nodes[index];
+    if (!node) return;
+    if (finish_reason === "stop" && !node.text && !node.thoughts) return endedAtOnce(run, index, stop_text);
+    Object.assign(node, { state: finish_reason, length: (node.length ?? 0) + length });
+    if (finish_reason === "pruned" && !node.pinned) node.aside = true;
+    touched.add(node);
+    changed("candidates");
+  },
+  done(run, { ranking }) {
+    if (!ranking) return;
+    const ranked = ranking.map((index) => run.nodes[index]).filter(Boolean);
+    inOrder(run.story, run.point, ranked);
+    changed("story");
+  },
+  extend(run, { first, count }, touched) {
+    const own = run.replaces && { replaces: run.replaces };
+    for (let index = first; index < count; index++) {
+      run.nodes[index] = candidate(run.story, run.point, apart(session.settings.values), null, own);
+      name(run, run.nodes[index], index);
+      touched.add(run.nodes[index]);
+    }
+    store.keep(run.story, [run.story.nodes[run.point]]);
+    changed("story");
+  },
+  error(run, { message, param, code }) {
+    throw new ApiError(500, { message, param, code });
+  },
+};
+
+/** A candidate's tokens without the end of the prompt that its first ones spell. */
+function healed(run, index, text, tokens) {
+  const begun = (run.begun ??= new Set());
+  if (begun.has(index)) return tokens;
+  if (text) begun.add(index);
+  const spelt = tokens.map((token) => token.text).join("");
+  const surplus = spelt.endsWith(text) ? spelt.slice(0, spelt.length - text.length) : "";
+  let left = run.end.includes(surplus) ? surplus.length : 0;
+  return tokens.map((token) => {
+    const gone = token.text.slice(0, left);
+    left -= gone.length;
+    return gone ? withoutBeginning(token, gone) : token;
+  });
+}
+
+function withoutBeginning({ text, top, ...token }, gone) {
+  const others = top?.filter((one) => one.text.startsWith(gone) && one.text !== gone);
+  const rest = (one) => ({ ...one, text: one.text.slice(gone.length) });
+  return { ...token, text: text.slice(gone.length), ...(top && { top: others.map(rest) }) };
+}
+
+export const ENDS_HERE = "The model would end here.";
+
+/** Removes a candidate without text, and counts it at its place: the model, or a stop string, ends it. */
+function endedAtOnce({ story, point, nodes }, index, stopText) {
+  const by = stopText ? "string" : "model";
+  const node = story.nodes[point];
+  node.ends = { ...node.ends, [by]: (node.ends?.[by] ?? 0) + 1 };
+  const gone = nodes[index];
+  drop(story, gone);
+  nodes[index] = null;
+  store.keep(story, [node, gone]);
+  changed("story");
+}
+
+const redraw = ({ nodes }) => changed(...nodes.filter(Boolean).map(({ id }) => id));
+
+/** The server's name for a node's text; `from` counts the sequence's tokens before the node's first one. */
+function name(run, node, index) {
+  if (!node) return; // chosen before it began
+  node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true, model: run.model };
+  node.seed = (run.seed + index) % (2 ** 32 - 1);
+}
+
+function failed(run, error) {
+  for (const node of run.nodes) if (node?.state === "running") node.state = "interrupted";
+  if (error instanceof ApiError) fail(error);
+  else lost();
+}
+
+/** Ends a run; candidates without text are removed from the story. */
+function over(run) {
+  run.over = true;
+  run.knows();
+  session.runs.delete(run);
+  const { story } = run;
+  for (const node of run.nodes) {
+    if (!node || node.state !== "running") continue;
+    node.state = "cancelled";
+  }
+  const empty = run.nodes.filter((node) => node && !node.text && !["stop", "length"].includes(node.state));
+  for (const node of empty) drop(story, node);
+  const kept = run.nodes.filter((node) => node && story.nodes[node.id]);
+  store.keep(story, [story.nodes[run.point], ...kept, ...empty]);
+  changed("story", "status", ...kept.map((node) => node.id));
+  answered();
+}
+
+// ---- variants of one candidate -----------------------------------------------------------------------
+
+export async function longer(id) {
+  const { story } = session;
+  const node = story.nodes[id];
+  fail(null);
+  Object.assign(node, { state: "running", aside: false });
+  changed(id, "candidates");
+  await start(node.parent, [node], { ...own(node), ...continuing(story, id) });
+}
+
+/** Generates another candidate in place of this one, which is set aside. */
+export async function again(id) {
+  const { story } = session;
+  const old = story.nodes[id];
+  stopOne(id);
+  fail(null);
+  const { replaces } = old;
+  const node = candidate(story, old.parent, old.sampling, id, replaces && { replaces });
+  setAside(story, [old]);
+  const fields = replaces && (await rewriting(story, old.parent, replaces));
+  await start(old.parent, [node], { ...own(old), ...fields });
+  if (!node.text) setAside(story, [old], false);
+}
+
+/** Continues from another token in place of token i. */
+export async function branch(id, i, token) {
+  const { story } = session;
+  const old = story.nodes[id];
+  const tokens = [...old.tokens.slice(0, i), { ...token, top: old.tokens[i].top }];
+  const text = tokens.map((one) => one.text).join("");
+  const { replaces } = old;
+  const node = candidate(story, old.parent, old.sampling, id, { text, tokens, replaces });
+  changed("story");
+  const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
+  await start(old.parent, [node], { ...own(old), ...prompt, ...(replaces && lengthLike(replaces, text)) });
+}

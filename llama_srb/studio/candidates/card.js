@@ -1,0 +1,227 @@
+// One candidate as a card: its facts, its text in several forms, its actions.
+
+import { again, longer } from "./asking.js";
+import { choose, edit, mark, shelve } from "./choosing.js";
+import { labelOf } from "../ui/fields.js";
+import { Tokens } from "./inside.js";
+import { Figures, Menu } from "../ui/menu.js";
+import { Loading } from "../server/models.js";
+import { say, session } from "../story/session.js";
+import { stopOne } from "./stopping.js";
+import { meanLogprob, wordDiff } from "../story/tree.js";
+import {
+  Button,
+  changed,
+  copy,
+  html,
+  still,
+  useChanges,
+  useEffect,
+  useKeptFocus,
+  useRef,
+  useState,
+} from "../ui/ui.js";
+import { backToText, placeIn } from "./walking.js";
+
+const ENDS = {
+  stop: "ends here",
+  length: "",
+  cancelled: "stopped",
+  timeout: "out of time",
+  pruned: "others were better",
+  surplus: "enough others were done",
+  interrupted: "interrupted",
+  error: "error",
+};
+
+export const Card = still(({ id, number, duplicate }) => {
+  useChanges(id, "settings", "compare");
+  const [mode, setMode] = useState("read");
+  const card = useRef();
+  useKeptFocus(card);
+  const node = session.story.nodes[id];
+  if (!node) return null; // of another story; the list is drawn next
+  const running = node.state === "running";
+  const kind = [
+    running && "running",
+    node.pinned && "pinned",
+    duplicate && "duplicate",
+    node.aside && "aside",
+    mode === "part" && "picking",
+  ]
+    .filter(Boolean)
+    .join(" ");
+  const same = duplicate ? ", the same as another" : "";
+  const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${same}`;
+  const onKey = (event) => {
+    if (event.key !== "Enter" || event.target !== event.currentTarget) return;
+    event.preventDefault();
+    choose(id);
+  };
+  return html`<article class=${`card ${kind}`} data-id=${id} ref=${card} tabindex="-1"
+    aria-label=${label} aria-busy=${running} onKeyDown=${onKey}
+    onClickCapture=${(event) => takePart(event, node)}
+    onMouseDown=${(event) => partOf(event) && event.preventDefault()}>
+    <header><button type="button" class="digit" tabindex="-1" title=${`Choose (${number})`}
+      aria-label=${`Choose ${number}`} onClick=${() => take(id)}>${number}</button>
+      <${Facts} node=${node} /></header>
+    ${
+      mode === "edit"
+        ? html`<${Edit} node=${node} done=${() => setMode("read")} />`
+        : mode === "part"
+          ? html`<${Part} node=${node} done=${() => setMode("read")} />`
+          : html`<${Text} node=${node} />`
+    }
+    <${Loading} node=${node} />
+    <${Actions} id=${id} running=${running} mode=${mode} setMode=${setMode} pinned=${!!node.pinned}
+      compared=${session.compare === id} />
+  </article>`;
+});
+
+const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
+  const textNow = () => session.story.nodes[id].text;
+  return html`<footer class="actions">
+    <${Act} label="Part" letter="w" about="Takes the first words only; so does Shift and a click on a word"
+      pressed=${mode === "part"} onClick=${() => setMode(mode === "part" ? "read" : "part")} />
+    ${
+      running
+        ? html`<${Act} label="Stop" letter="s" about="No more for this one" onClick=${() => stopOne(id)} />`
+        : html`<${Act} label="Edit" letter="e" about="Your own version, beside it"
+          onClick=${() => setMode("edit")} />`
+    }
+    <${Act} label="Pin" letter="p" about="Stays when the others are rolled again" pressed=${pinned}
+      onClick=${() => mark(id, { pinned: !pinned })} />
+    <${Menu} label="Actions" icon="⋯">
+      <${Act} label="Longer" letter="l" about="Writes on, still a candidate" disabled=${running}
+        onClick=${() => longer(id)} />
+      <${Act} label="Again" letter="r" about="Another in its place; this one stays behind “earlier”"
+        onClick=${() => again(id)} />
+      <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
+      <${Act} label="Keep" letter="h" about="Puts it on the shelf, for another place"
+        onClick=${() => shelve(textNow())} />
+      <${Act} label="Diff" letter="d" about="How the others differ from it, word by word"
+        pressed=${compared} onClick=${() => compare(id)} />
+    <//>
+  </footer>`;
+});
+
+const Act = ({ label, letter, about = label, onClick, pressed, disabled }) =>
+  html`<button type="button" class="act" data-key=${letter} title=${`${about} (${letter})`}
+    disabled=${disabled}
+    aria-pressed=${pressed === undefined ? undefined : String(pressed)} onClick=${onClick}>${label}</button>`;
+
+function compare(id) {
+  session.compare = session.compare === id ? null : id;
+  changed("compare");
+}
+
+/** What became of a candidate; its figures stand behind a button. */
+function Facts({ node }) {
+  const mean = meanLogprob(node);
+  const length = node.tokens?.length || node.length;
+  const { seed: _, ...values } = node.sampling ?? {}; // the request's; node.seed is its own
+  const facts = [
+    node.source === "edit" && "yours",
+    node.source === "user" && "your text",
+    ENDS[node.state],
+    node.children.length > 0 && "goes on",
+  ].filter(Boolean);
+  const rows = new Map(session.fields?.samplers.map((row) => [row.name, row]));
+  const named = Object.entries(values).map(([name, value]) => [labelOf(rows.get(name) ?? { name }), value]);
+  const figures = {
+    tokens: length,
+    ...Object.fromEntries(named),
+    logprob: mean?.toFixed(2),
+    seed: node.seed,
+  };
+  return html`<span class="facts">${facts.join(" · ")}</span>
+    <${Menu} label="Details" icon="i" kind="info"><${Figures} figures=${figures} /><//>`;
+}
+
+// ---- the text of a card ------------------------------------------------------------------------------
+
+function Text({ node }) {
+  const { colours } = session.settings;
+  const compared = session.compare && session.compare !== node.id && session.story.nodes[session.compare];
+  if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
+  if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
+  const onClick = () => String(getSelection()) || take(node.id);
+  return html`<div class="text" dir="auto" onClick=${onClick}>${node.text}</div>`;
+}
+
+/** Chooses by a click; the focus stays in the story if it was there. */
+function take(id, end = null) {
+  choose(id, end);
+  backToText();
+}
+
+/** The text that Shift and a click choose a part of, however it is shown; else the browser would select. */
+const partOf = ({ shiftKey, target }) =>
+  shiftKey && !target.closest(".alternatives") && target.closest(".text:not(.part)");
+
+function takePart(event, node) {
+  const box = partOf(event);
+  if (!box) return;
+  event.stopPropagation();
+  take(node.id, wordEnd(node.text, placeIn(box, event)));
+}
+
+/** Where the word at a place ends; null at the end of the text. */
+function wordEnd(text, at) {
+  const word = /\S/.test(text[at - 1] ?? "") ? /^\S*/ : /^\s*\S*/;
+  const end = at + word.exec(text.slice(at))[0].length;
+  return end < text.length ? end : null;
+}
+
+const Differences = ({ of, from }) =>
+  html`<div class="text" dir="auto">${wordDiff(from, of).map(([kind, word]) =>
+    kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`,
+  )}</div>`;
+
+/** The words one by one: the arrow keys move the end, Enter or a click chooses the marked part. */
+function Part({ node, done }) {
+  const words = node.text.match(/\s*\S+/g) ?? [];
+  const [count, setCount] = useState(Math.min(1, words.length));
+  const box = useRef();
+  useEffect(() => box.current.focus(), []);
+  const take = (n) => {
+    const end = words.slice(0, n).join("").length;
+    done();
+    choose(node.id, end < node.text.length ? end : null);
+  };
+  const keys = {
+    ArrowRight: () => setCount(Math.min(words.length, count + 1)),
+    ArrowLeft: () => setCount(Math.max(1, count - 1)),
+    Enter: () => take(count),
+    Escape: done,
+  };
+  const onKey = (event) => {
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    keys[event.key]();
+  };
+  return html`<div class="text part" dir="auto" ref=${box} tabindex="0" role="slider"
+    aria-label="Words to take" aria-valuemin="1" aria-valuemax=${words.length} aria-valuenow=${count}
+    aria-valuetext=${words.slice(0, count).join("")} onKeyDown=${onKey}>
+    ${words.map(
+      (word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
+      onClick=${() => take(i + 1)}>${word}</span>`,
+    )}</div>`;
+}
+
+function Edit({ node, done }) {
+  const field = useRef();
+  useEffect(() => field.current.focus(), []);
+  const finish = () => {
+    done();
+    edit(node.id, field.current.value);
+  };
+  const onKey = (event) => {
+    if (event.key === "Escape") (event.preventDefault(), event.stopPropagation(), done());
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) (event.preventDefault(), finish());
+  };
+  return html`<textarea class="rewrite" dir="auto" ref=${field} aria-label="Your version"
+    defaultValue=${node.text} onKeyDown=${onKey}></textarea>
+    <${Button} label="Save as another version" keys="Ctrl+Enter" onClick=${finish} />`;
+}

@@ -1,0 +1,44 @@
+// A story that was changed here and on another device: both texts, and which of them goes on.
+
+import { session } from "../story/session.js";
+import { decide } from "./sync.js";
+import { textOf } from "../story/tree.js";
+import { Button, html, useChanges } from "../ui/ui.js";
+
+const BEFORE = 120; // characters that both have, before the first difference
+const SHOWN = 1200;
+
+export function Conflict() {
+  useChanges("server", "text");
+  const { conflict, story } = session;
+  if (conflict?.remote.id !== story.id) return null;
+  const texts = [textOf(story), textOf(conflict.remote)];
+  const from = Math.max(0, firstDifference(...texts) - BEFORE);
+  const sides = [
+    ["On this device", texts[0], story.changed, false],
+    ["On the other device", texts[1], conflict.remote.changed, true],
+  ];
+  return html`<section class="notice conflict" role="alert" aria-label="Two versions of this story">
+    <p>This story was changed here and on another device. Which text goes on?
+      The other one stays as a branch.
+      ${
+        conflict.fields.length > 0 &&
+        html`<span>The two also differ in: ${conflict.fields.join(", ")}. The version that you don’t choose
+        is kept as a story of its own, too.</span>`
+      }</p>
+    <div class="sides">${sides.map(
+      ([title, text, changed, isOther]) => html`<article key=${title} aria-label=${title}>
+      <h3>${title}</h3><small>${new Date(changed).toLocaleString()} · ${words(text)} words</small>
+      <p class="text">${from > 0 && "…"}${text.slice(from, from + SHOWN)}</p>
+      <${Button} label=${isOther ? "Go on with the other one" : "Go on with this one"}
+        onClick=${() => decide(isOther)} /></article>`,
+    )}</div></section>`;
+}
+
+const words = (text) => (text.match(/\S+/g) ?? []).length;
+
+function firstDifference(a, b) {
+  let i = 0;
+  while (i < a.length && a[i] === b[i]) i++;
+  return i;
+}

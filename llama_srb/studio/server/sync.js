@@ -1,0 +1,247 @@
+// Stories on the server (--stories): each change here goes there, each change of another device comes here.
+//
+// A story's `base` says which version of the server it has last been equal to: {version, at}, `at` being the
+// story's own time of change then. What was changed in both places is a conflict, which the writer decides.
+// The tokens of candidates stay in this browser: they are many, and another device can read without them.
+
+import { call, send } from "./api.js";
+import { commit } from "../text/history.js";
+import { ours } from "../files/exchange.js";
+import { list, REMOVED, replaceOpen } from "../story/library.js";
+import { merge, withTokens } from "../story/merge.js";
+import { session } from "../story/session.js";
+import { finished, leaveAll } from "../candidates/stopping.js";
+import * as store from "../story/store.js";
+import { duties } from "../story/tabs.js";
+import { newId, titled } from "../story/tree.js";
+import { changed } from "../ui/ui.js";
+
+const EVERY_MS = 10_000; // to learn of other devices
+const QUIET_MS = 2000; // after a change, until it is sent
+const PATH = "v1/stories";
+
+export const sharing = {
+  on: null, // null: not known
+  error: null, // of all
+  refused: new Map(), // story id → {name, message}: the story cannot be exchanged
+  at: null, // when all was equal
+};
+let timer = null;
+let working = false;
+let next = EVERY_MS; // from the end of the round that runs
+
+/** Exchanges stories for as long as the page is open. */
+export function share() {
+  store.saving.push((saved) => saved && sharing.on && later(QUIET_MS));
+  addEventListener("online", () => later(0));
+  document.addEventListener("visibilitychange", () => round(true)); // nothing runs while it is hidden
+  later(0);
+}
+
+/** Begins a round in so many milliseconds; if one runs, so many behind it, or sooner. */
+export function later(ms) {
+  next = Math.min(next, ms);
+  if (working) return;
+  clearTimeout(timer);
+  timer = setTimeout(() => round(), ms);
+}
+
+async function round(isNow = false) {
+  if (working) return later(0);
+  working = true;
+  next = EVERY_MS;
+  try {
+    if (isNow || !document.hidden) await exchange();
+    if (sharing.on) sharing.error = null;
+  } catch (error) {
+    if (error.status === 501) sharing.on = false;
+    else sharing.error = messageOf(error);
+  }
+  working = false;
+  changed("saved");
+  if (sharing.on !== false) later(next);
+}
+
+const isAway = (error) => error instanceof TypeError; // that of fetch
+const messageOf = (error) => (isAway(error) ? "the server does not answer" : error.message);
+
+async function exchange() {
+  const { data } = await call("GET", PATH);
+  sharing.on = true;
+  await sendRemoved(data);
+  const { own, isFirst, elsewhere } = await duties();
+  commit();
+  if (!(await store.flush())) return;
+  const heads = new Map((await store.stories()).map((head) => [head.id, head]));
+  const entries = new Map(data.map((entry) => [entry.id, entry]));
+  const isMine = (id) => (id === session.story.id ? own : isFirst && !elsewhere.has(id));
+  let isEqual = true;
+  for (const id of new Set([...heads.keys(), ...entries.keys()]))
+    if (isMine(id)) isEqual = (await tried(id, heads.get(id), entries.get(id))) && isEqual;
+  for (const id of sharing.refused.keys()) if (!heads.has(id) && !entries.has(id)) sharing.refused.delete(id);
+  if (isEqual) sharing.at = Date.now();
+  if (isFirst) await list();
+}
+
+async function sendRemoved(data) {
+  for (const id of store.read(REMOVED, [])) {
+    if (data.some((entry) => entry.id === id && entry.state !== "removed"))
+      await call("DELETE", `${PATH}/${id}?forever=true`);
+    store.save(REMOVED, store.read(REMOVED, []).filter((one) => one !== id));
+    data.splice(0, data.length, ...data.filter((entry) => entry.id !== id));
+  }
+}
+
+/** Settles a story; what is in its way is told beside its name, and is in no other story's way. */
+async function tried(id, head, entry) {
+  try {
+    const isEqual = await settle(id, head, entry);
+    sharing.refused.delete(id);
+    return isEqual;
+  } catch (error) {
+    if (isAway(error)) throw error;
+    sharing.refused.set(id, { name: (head ?? entry).name, message: error.message });
+    return false;
+  }
+}
+
+/** Makes a story equal in both places; false if that has to wait. */
+async function settle(id, head, entry) {
+  if (!head) return entry.state === "removed" || fetchStory(entry, null);
+  const isChanged = !head.base || head.changed !== head.base.at;
+  const isKnown = head.base && entry?.version === head.base.version;
+  const isGone = !entry || entry.state === "removed";
+  if (id === session.story.id && session.runs.size) return false; // when the candidates are complete
+  if (isGone && entry && !isChanged) return forget(head);
+  if (isGone || (isKnown && isChanged)) return put(head, isGone ? null : entry.version);
+  if (isKnown) return follow(head, entry);
+  return isChanged ? reconcile(head, entry) : fetchStory(entry, head);
+}
+
+/** Sends a story; `version`: the one that it replaces. */
+async function put(head, version) {
+  const story = head.id === session.story.id ? session.story : await store.load(head.id);
+  if (!story || (isEmpty(story) && !version)) return true;
+  const { id, changed: at, trashed } = story; // as it is sent: it may change meanwhile
+  const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
+  const response = await send("PUT", `${PATH}/${id}`, light(story), undefined, condition);
+  const entry = await response.json();
+  if (trashed) await call("DELETE", `${PATH}/${id}`);
+  await keepBase(id, at, entry.version);
+  return true;
+}
+
+const isEmpty = ({ nodes, name }) =>
+  name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
+
+function light({ base: _, trashed: __, nodes, ...head }) {
+  const some = Object.values(nodes).map(({ tokens: _, ref: __, ...node }) => [node.id, node]);
+  return { ...head, nodes: Object.fromEntries(some) };
+}
+
+/** Notes that a story, as it was at its `changed`, is equal to a version of the server. */
+async function keepBase(id, at, version) {
+  const base = { version, at };
+  if (session.story.id !== id) return store.amend(id, at, { base });
+  session.story.base = base;
+  store.keepAsIs(session.story);
+  await store.flush();
+}
+
+/** Takes a change of the trash over from another device. */
+async function follow(head, { version, state }) {
+  const trashed = state === "trash" ? (head.trashed ?? Date.now()) : null;
+  if (!head.trashed === !trashed) return true;
+  if (head.id === session.story.id) return true; // not while it is open
+  await store.amend(head.id, head.changed, { trashed, base: { version, at: head.changed } });
+  return true;
+}
+
+async function forget({ id }) {
+  if (id === session.story.id) return true; // not while it is open
+  await store.remove(id);
+  return true;
+}
+
+/** Puts the server's version in place of ours, which has not changed, or which there is not. */
+async function fetchStory(entry, head) {
+  const { story } = await load(entry);
+  const older = head && (await store.load(head.id));
+  return take(older ? withTokens(story, older) : story, entry, head?.changed);
+}
+
+async function load({ id }) {
+  const response = await send("GET", `${PATH}/${id}`);
+  const version = response.headers.get("ETag").replaceAll('"', "");
+  return { story: ours(await response.json(), id), version };
+}
+
+/** Puts a version in place of the story as it was at its time `at`; false if that has changed since. */
+async function take(story, { version, state }, at) {
+  story.trashed = state === "trash" ? story.changed : null;
+  story.base = { version, at: story.changed };
+  return place(story, at);
+}
+
+async function place(story, at) {
+  if (story.id !== session.story.id) return store.replace(story, at);
+  return replaceOpen(story, at) && store.flush();
+}
+
+/** A story with all that a version of the server has, which does not have all of it. */
+const united = (story, version) =>
+  Object.assign(story, { base: { version, at: 0 }, changed: Date.now(), trashed: null });
+
+const conflicts = new Map(); // story id → the versions here and there of a conflict, which are read once only
+
+/** Both have changed: what one of them has is kept; else the writer decides. */
+async function reconcile(head, entry) {
+  const isOpen = head.id === session.story.id;
+  const versions = `${head.changed} ${entry.version}`;
+  const isKnown = session.conflict?.version === entry.version;
+  if (isOpen ? isKnown : conflicts.get(head.id) === versions) return false;
+  const mine = await store.load(head.id);
+  const { story: remote, version } = await load(entry);
+  const here = merge(mine, remote);
+  const there = merge(remote, mine);
+  const { fields } = here;
+  if (!fields.length && !here.added)
+    return here.hasGrown ? place(united(here.story, version), mine.changed) : put(head, version);
+  if (!fields.length && !there.added) {
+    const story = withTokens(there.story, mine);
+    if (there.hasGrown) return place(united(story, version), mine.changed);
+    return take(story, { ...entry, version }, mine.changed);
+  }
+  conflicts.set(head.id, versions);
+  if (head.id === session.story.id && mine.changed === session.story.changed) {
+    session.conflict = { remote, version, fields };
+    changed("server");
+  }
+  return false;
+}
+
+/** Ends the conflict of the open story with this device's text or the other one; both stay as branches. If
+    more than the text differs, the version that is not chosen is kept as a story of its own, too. */
+export async function decide(isOther) {
+  await finished(leaveAll);
+  commit();
+  if (!session.conflict) return; // a second click
+  const { remote, version } = session.conflict;
+  const { fields } = merge(session.story, remote);
+  if (fields.length) await keepBeside(isOther ? session.story : remote);
+  commit();
+  const mine = session.story;
+  const { story, current } = merge(mine, remote);
+  if (isOther) {
+    const { parts, scraps } = merge(remote, mine).story;
+    const { nodes: _, id: __, root: ___, ...others } = remote;
+    Object.assign(story, others, { parts, scraps, current });
+  }
+  replaceOpen(united(story, version), mine.changed);
+  later(0);
+}
+
+async function keepBeside({ base: _, ...story }) {
+  await store.replace({ ...story, id: newId(), name: titled(story.name, " (other version)") });
+  await list();
+}

@@ -1,0 +1,173 @@
+// The stories of this browser: opening, making, finding and deleting them, one tab at a time.
+
+import { commit, goTo, recall } from "../text/history.js";
+import { followModel } from "../server/models.js";
+import { changeParts } from "../background/reads.js";
+import { nameStory, refresh, say, session, setPoint } from "./session.js";
+import { partsOf } from "../background/parts.js";
+import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
+import * as store from "./store.js";
+import { hold, take, watchTabs } from "./tabs.js";
+import { newStory, textOf, withoutReturns } from "./tree.js";
+import { changed } from "../ui/ui.js";
+
+export async function begin() {
+  await store.open();
+  await list();
+  const last = store.read("studio.story", null);
+  const found = session.stories.find((story) => story.id === last) ?? session.stories[0];
+  await (found ? openStory(found.id) : createStory());
+}
+
+/** Reads the list of stories again. */
+export async function list() {
+  const all = await store.stories();
+  session.stories = all.filter(({ trashed }) => !trashed);
+  session.trash = all.filter(({ trashed }) => trashed);
+  changed("stories");
+}
+
+export async function openStory(id) {
+  if (id === session.story?.id) await finished(leaveAll);
+  commit();
+  const at = session.story?.changed;
+  if (!(await store.flush())) return; // what is stored is older than what is here
+  const story = await store.load(id);
+  if (!story) return;
+  for (const node of Object.values(story.nodes)) {
+    if (node.state === "running") node.state = "interrupted";
+    Object.assign(node, withoutReturns(node)); // an older version has stored some
+  }
+  const steps = await store.historyOf(id);
+  commit(); // what was typed meanwhile
+  if (id === session.story?.id && at !== session.story.changed) await openStory(id);
+  else show(story, steps);
+}
+
+watchTabs({
+  lost() {
+    session.elsewhere = true;
+    changed("story", "server");
+  },
+  async give() {
+    await finished();
+    commit();
+    return store.flush();
+  },
+  reopen: () => openStory(session.story.id),
+});
+
+/** Takes the story over from another tab that has it, once that has stored its text. */
+export async function writeHere() {
+  if (!session.elsewhere) return;
+  await take();
+  await openStory(session.story.id);
+}
+
+function show(story, steps = null) {
+  stopAll();
+  session.elsewhere = false;
+  hold(story.id);
+  Object.assign(session, { story, error: null, compare: null, prompt: null, reads: null });
+  setPoint(null);
+  session.conflict = null; // the next exchange finds it again
+  recall(steps);
+  store.save("studio.story", story.id);
+  refresh(textOf(story).length);
+  followModel();
+}
+
+export async function createStory(name = "Untitled", kind = "story") {
+  const story = newStory(name, kind);
+  await adopt(story);
+}
+
+/** Opens a new or imported story and stores it. It opens at once, so that what is typed next goes into it. */
+export async function adopt(story) {
+  commit();
+  store.keep(story, Object.values(story.nodes));
+  show(story);
+  await store.flush();
+  await list();
+}
+
+/** Puts another device's version in place of the open story as it was at its time `was`; the caret stays.
+    False if the writer has changed the story since: nothing waits here, so that no key comes in between. */
+export function replaceOpen(story, was) {
+  commit();
+  const { story: old, at, point } = session;
+  if (old.changed !== was || session.runs.size) return false;
+  const gone = Object.values(old.nodes).filter(({ id }) => !story.nodes[id]);
+  show(story);
+  store.keepAsIs(story, [...Object.values(story.nodes), ...gone.map((node) => ({ ...node, gone: true }))]);
+  store.keepHistory({ story: story.id }); // which begins anew
+  if (story.nodes[point]) setPoint(point);
+  refresh(Math.min(at, session.text.length));
+  return true;
+}
+
+/** Changes the name or the tags of the open story. */
+export async function rename(fields) {
+  await writeHere();
+  await nameStory(fields);
+}
+
+/** Adds entries to the lore of the open story; `off`: how many of the file were left out, being off. */
+export async function addLore({ lore, off }) {
+  await writeHere();
+  const { story } = session;
+  changeParts({ lore: [...partsOf(story).lore, ...lore] });
+  const left = off ? `, ${off} that are off left out` : "";
+  say(`${lore.length} entries added to the lore of “${story.name}”${left}`);
+}
+
+/** Finds the words in all nodes, and in the names and tags of stories. */
+export async function search(words) {
+  await store.flush();
+  const has = (text) => text?.toLowerCase().includes(words.toLowerCase());
+  const names = session.stories.filter(({ name, tags }) => has(name) || has(tags));
+  return [...names.map(({ id }) => ({ story: id })), ...(await store.find(({ text }) => has(text)))];
+}
+
+export async function openPlace({ story, id }) {
+  if (story !== session.story.id) await openStory(story);
+  if (id && session.story.nodes[id]) goTo(id);
+}
+
+/** Moves the open story to the trash. */
+export async function discard() {
+  if (session.elsewhere) await take();
+  const { story } = session;
+  await finished(leaveAll); // or what still streams would change it again
+  commit();
+  story.trashed = Date.now(); // what is typed until another story is open goes into the trash, too
+  await mark(story);
+  if (session.story === story)
+    await (session.stories.length ? openStory(session.stories[0].id) : createStory());
+  say(`“${story.name}” is in the trash`);
+}
+
+/** Takes a story out of the trash and opens it. */
+export async function restore(head) {
+  if (head.id === session.story.id) session.story.trashed = null; // it could not be stored and left
+  await mark({ ...head, trashed: null });
+  await openStory(head.id);
+}
+
+async function mark(head) {
+  store.keep(head);
+  await store.flush();
+  await list();
+}
+
+/** Removes stories of the trash for ever. */
+export async function removeForever(heads) {
+  for (const { id, base } of heads) {
+    await store.remove(id);
+    if (base) store.save(REMOVED, [...store.read(REMOVED, []), id]);
+  }
+  await list();
+}
+
+/** Stories that are removed here, but not on the server yet. */
+export const REMOVED = "studio.removed";

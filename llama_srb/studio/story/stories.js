@@ -1,0 +1,81 @@
+// The list of stories: open, rename, create, delete, export and import.
+
+import { DOCX, toDocx } from "../files/docx.js";
+import { toJson, toMarkdown } from "../files/exchange.js";
+import { commit } from "../text/history.js";
+import { Backup } from "../files/backup.js";
+import { importFile } from "../files/importing.js";
+import { createStory, openPlace, openStory, rename, search } from "./library.js";
+import { session } from "./session.js";
+import { TITLE, textOf } from "./tree.js";
+import { Trash } from "./trash.js";
+import { Button, download, html, useChanges, useRef, useState } from "../ui/ui.js";
+
+export function Stories() {
+  useChanges("story", "stories");
+  const file = useRef();
+  const { story } = session;
+  const save = (kind, type, write) => () => {
+    commit();
+    download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${kind}`, type, ...[write(story)].flat());
+  };
+  const read = async () => {
+    const [chosen] = file.current.files;
+    file.current.value = "";
+    if (chosen) await importFile(chosen);
+  };
+  return html`
+    <label class="field">Name <input key=${story.id} maxlength=${TITLE} defaultValue=${story.name}
+      onChange=${(event) => rename({ name: event.target.value.trim() || "Untitled" })} /></label>
+    <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
+      placeholder="fox, winter"
+      onChange=${(event) => rename({ tags: event.target.value.trim() })} /></label>
+    <div class="tools">
+      <${Button} label="New story" onClick=${() => createStory()} />
+      <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
+    </div>
+    <div class="tools">
+      <${Button} label="Export Markdown" onClick=${save("md", "text/markdown", toMarkdown)} />
+      <${Button} label="Export Word" onClick=${save("docx", DOCX, toWord)} />
+      <${Button} label="Export JSON" onClick=${save("json", "application/json", toJson)} />
+      <${Button} label="Import" onClick=${() => file.current.click()} />
+      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown,.docx,.lorebook"
+        aria-label="File to import"
+        onChange=${read} />
+    </div>
+    <${Backup} />
+    <${Search} />
+    <ul class="list">${session.stories.map(
+      ({ id, name, changed, kind, tags }) => html`<li key=${id}>
+      <button type="button" aria-current=${id === story.id ? "true" : undefined}
+        onClick=${() => openStory(id)}>
+        <strong dir="auto">${id === story.id ? story.name : name}</strong>
+        <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
+        </button></li>`,
+    )}</ul>
+    <${Trash} />`;
+}
+
+const toWord = (story) => toDocx(story.name, textOf(story));
+
+const facts = (...all) => all.filter(Boolean).join(" · ");
+
+const FOUND = 30; // that are shown
+const SHOWN = 80; // characters of each
+
+/** Searches all stories: names, tags, and every branch. */
+function Search() {
+  const [found, setFound] = useState(null);
+  const find = async ({ target: { value } }) => setFound(value.trim() ? await search(value.trim()) : null);
+  const names = new Map(session.stories.map(({ id, name }) => [id, name]));
+  return html`<input type="search" aria-label="Search all stories" placeholder="Search all stories"
+    onChange=${find} />
+    ${
+      found &&
+      html`<ul class="list" aria-label="Found">${found.slice(0, FOUND).map(
+        (place) => html`<li key=${place.id ?? place.story}>
+        <button type="button" onClick=${() => openPlace(place)}><strong>${names.get(place.story)}</strong>
+          <small>${place.text?.trim().slice(0, SHOWN)}</small></button></li>`,
+      )}</ul><p class="hint">${found.length ? `${found.length} found` : "Nothing found."}</p>`
+    }`;
+}

@@ -1,0 +1,210 @@
+// The page of tasks, without its views: the open task, its draft, and trials of both with the same prompts.
+// Drafts and prompts are kept in the browser, so that a reload loses nothing.
+
+import { ApiError, call, events } from "../server/api.js";
+import { draftOf, filtersOf, tomlOf } from "./drafts.js";
+import { textsOf } from "../ui/fields.js";
+import { say, tunable } from "../story/session.js";
+import { read, save } from "../story/store.js";
+import { changed } from "../ui/ui.js";
+
+const DRAFTS = "studio.drafts"; // by the task's name
+const INPUT = "studio.trials";
+const MOST_SEED = 2 ** 31;
+
+export const SIDES = { configured: "As configured", edited: "Edited" };
+
+export const tuning = {
+  task: null, // its entry of /v1/tasks
+  draft: null,
+  before: null, // the draft of the task as it is configured
+  memories: [], // those that the key may use
+  fields: null, // of the draft's model, with the model's defaults
+  input: { prompts: [""], seed: null, chat: false, full: false, ...read(INPUT, {}) },
+  view: "compare", // one of tuning.js
+  at: 0, // the prompt whose exact prompt is shown
+  trials: [], // a prompt and what each side made of it
+  run: null, // the AbortController of the trials that run
+  made: {}, // by side, the exact prompt, or the error
+  found: null, // in a memory
+};
+
+// ---- the draft ---------------------------------------------------------------------------------------
+
+let wanted = null; // the task that was asked for last
+
+/** Opens a task with its draft, which may be one that was kept. */
+export async function openTask(name) {
+  wanted = tunable().find(({ id }) => id === name) ?? tunable()[0];
+  const task = wanted;
+  if (task === tuning.task) return;
+  stop();
+  const fields = await fieldsOf(task.named_model);
+  if (task !== wanted) return;
+  const before = draftOf(
+    task,
+    fields.samplers.map(({ name }) => name),
+  );
+  const draft = { ...structuredClone(before), ...read(DRAFTS, {})[task.id] };
+  Object.assign(tuning, { task, fields, before, draft, trials: [], made: {}, found: null });
+  changed("tuning", "trials", "made", "found");
+}
+
+const fieldsOf = (model) => call("GET", `v1/samplers${model ? `?model=${encodeURIComponent(model)}` : ""}`);
+
+/** Reads the defaults of the draft's model; the server refuses an unknown one in trials. */
+async function followModel() {
+  const { model } = tuning.draft;
+  const fields = await fieldsOf(model).catch(() => tuning.fields);
+  if (tuning.draft.model === model) tuning.fields = fields;
+  changed("tuning");
+}
+
+export function edit(fields) {
+  Object.assign(tuning.draft, fields);
+  save(DRAFTS, { ...read(DRAFTS, {}), [tuning.task.id]: tuning.draft });
+  if ("model" in fields) followModel();
+  changed("tuning");
+}
+
+/** Makes the draft what is configured. */
+export function resetDraft() {
+  const { [tuning.task.id]: _, ...others } = read(DRAFTS, {});
+  save(DRAFTS, others);
+  tuning.draft = structuredClone(tuning.before);
+  followModel();
+  changed("tuning");
+}
+
+/** Reads which memories the key may use. */
+export async function learnMemories() {
+  const { data } = await call("GET", "v1/memories");
+  tuning.memories = data;
+  changed("tuning");
+}
+
+export function input(fields) {
+  Object.assign(tuning.input, fields);
+  save(INPUT, tuning.input);
+  changed("tuning");
+}
+
+export function show(fields) {
+  Object.assign(tuning, fields);
+  changed("tuning");
+}
+
+// ---- trials ------------------------------------------------------------------------------------------
+
+const TRIED = {
+  configured: () => ({ model: tuning.task.id }),
+  edited: () => ({ toml: tomlOf(tuning.draft) }),
+};
+const SEEDED = {
+  configured: ({ task }) => "seed" in task.fields || task.locked.includes("seed"),
+  edited: ({ draft }) => "seed" in draft.values || textsOf(draft.locked).includes("seed"),
+};
+
+function requestOf(side, text, seed) {
+  const asked = tuning.input.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text };
+  return { ...TRIED[side](), ...asked, ...(seed !== undefined && !SEEDED[side](tuning) && { seed }) };
+}
+
+const ofSides = (make) => Object.fromEntries(Object.keys(SIDES).map((side) => [side, make(side)]));
+
+/** The prompts of trials; an empty one, if there are no others. */
+export function prompts() {
+  const written = tuning.input.prompts.filter((text) => text.trim());
+  return written.length ? written : [""];
+}
+
+/** Runs both sides with each prompt, one prompt after the other, with the same seed. */
+export async function runTrials() {
+  stop();
+  const run = (tuning.run = new AbortController());
+  const seed = tuning.input.seed ?? Math.floor(Math.random() * MOST_SEED);
+  const trials = prompts().map((text) => ({
+    text,
+    sides: ofSides((side) => ({ state: "waiting", texts: [], request: requestOf(side, text, seed) })),
+  }));
+  Object.assign(tuning, { trials, view: "compare" });
+  changed("trials", "tuning");
+  for (const { sides } of trials)
+    await Promise.all(Object.values(sides).map((side) => follow(side, run.signal)));
+  if (tuning.run !== run) return;
+  tuning.run = null;
+  const failed = trials.some(({ sides }) => Object.values(sides).some(({ error }) => error));
+  say(failed ? "the trial has failed" : "the trial is complete");
+  changed("trials", "tuning");
+}
+
+/** Ends the trials that run; their texts so far stay. */
+export function stop() {
+  tuning.run?.abort();
+  tuning.run = null;
+  changed("tuning");
+}
+
+async function follow(side, signal) {
+  try {
+    signal.throwIfAborted();
+    for await (const batch of events(side.request, signal, "v1/trials")) {
+      for (const event of batch) TAKERS[event.event]?.(side, event);
+      changed("trials");
+    }
+    if (side.state !== "complete") throw new Error("the answer ended early");
+  } catch (error) {
+    if (error.name === "AbortError") side.state = "stopped";
+    else Object.assign(side, { state: "failed", error: error.message, param: error.param });
+  }
+  changed("trials");
+}
+
+const TAKERS = {
+  loading: (side, { progress }) => (side.state = `loading the model: ${Math.round(100 * progress)} %`),
+  queued: (side, { position }) => (side.state = `place ${position} in the queue`),
+  start(side, { count, seed, prompt_tokens, cached_tokens }) {
+    Object.assign(side, { state: "running", seed, prompt_tokens, cached_tokens });
+    side.texts = Array.from({ length: count }, () => ({ text: "", end: null, length: 0 }));
+  },
+  stream: (side, { index, text }) => (side.texts[index].text += text),
+  stop: (side, { index, length, finish_reason }) =>
+    Object.assign(side.texts[index], { length, end: finish_reason }),
+  done: (side) => (side.state = "complete"),
+  error(_, { message, param, code }) {
+    throw new ApiError(500, { message, param, code });
+  },
+};
+
+// ---- exact prompts, and the memory -------------------------------------------------------------------
+
+/** Reads the exact prompts of both sides; what is refused has an error in its place. */
+export async function learnPrompts() {
+  const text = prompts()[tuning.at] ?? prompts()[0];
+  const bodies = ofSides((side) => requestOf(side, text));
+  const asked = Object.entries(bodies).map(async ([side, body]) => {
+    const made = await call("POST", "v1/trials/prompt", body).catch((error) => ({ error: error.message }));
+    if (isCurrent(side, body)) tuning.made[side] = made;
+  });
+  await Promise.all(asked);
+  changed("made");
+}
+
+/** Whether a request is still that of the draft and the prompt. */
+const isCurrent = (side, body) => {
+  const text = prompts()[tuning.at] ?? prompts()[0];
+  return JSON.stringify(requestOf(side, text)) === JSON.stringify(body);
+};
+
+/** Searches a memory; with the draft's filters if it recalls from it. */
+export async function search(memory, query, k) {
+  tuning.found = { waiting: true };
+  changed("found");
+  const { recall } = tuning.draft;
+  const filters = recall.memory === memory ? filtersOf(recall) : {};
+  const path = `v1/memories/${encodeURIComponent(memory)}/search`;
+  tuning.found = await call("POST", path, { query, k, ...filters }).catch(({ message }) => ({
+    error: message,
+  }));
+  changed("found");
+}

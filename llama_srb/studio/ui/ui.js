@@ -1,0 +1,112 @@
+// Shared by all views: templates for markup, and redraws when the shown data has changed.
+
+import { Component, h, render } from "../vendor/preact.js";
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "../vendor/hooks.js";
+import htm from "../vendor/htm.js";
+
+export { Component, render, useEffect, useLayoutEffect, useRef, useState };
+export const html = htm.bind(h);
+
+const BUDGET_MS = 8; // of drawing in one frame; what is left goes into the next
+const WITHOUT_FRAMES_MS = 100;
+const watchers = new Map(); // what is watched → the redraws of its views
+const waiting = new Set(); // redraws that are due
+let asked = false; // for a frame
+
+/** Redraws the views of what has changed, once, with the next frame or soon after. */
+export function changed(...things) {
+  for (const thing of things) for (const view of watchers.get(thing) ?? []) waiting.add(view);
+  if (waiting.size && !asked) ask();
+}
+
+// A hidden page gets no frames; its views must be drawn nevertheless.
+function ask() {
+  asked = true;
+  const frame = requestAnimationFrame(draw);
+  const late = setTimeout(draw, WITHOUT_FRAMES_MS);
+  function draw() {
+    cancelAnimationFrame(frame);
+    clearTimeout(late);
+    redraw();
+  }
+}
+
+async function redraw() {
+  const until = performance.now() + BUDGET_MS;
+  for (const view of waiting) {
+    waiting.delete(view);
+    view();
+    await null; // Preact has drawn it by then
+    if (performance.now() > until) break;
+  }
+  asked = false;
+  if (waiting.size) ask();
+}
+
+/** Resolves when all that has changed so far is drawn; the studio's tests wait for it. */
+export const drawn = () =>
+  new Promise((resolve) => {
+    waiting.add(resolve);
+    if (!asked) ask();
+  });
+
+/** Redraws the calling view when one of these changes. */
+export function useChanges(...things) {
+  const [, view] = useReducer((count) => count + 1, 0);
+  useLayoutEffect(() => {
+    for (const thing of things) watchers.set(thing, (watchers.get(thing) ?? new Set()).add(view));
+    return () => {
+      waiting.delete(view);
+      for (const thing of things) watchers.get(thing)?.delete(view);
+    };
+  }, things);
+}
+
+/** When the focused part of an element is removed, the element itself gets the focus. */
+export function useKeptFocus(element) {
+  const inside = element.current?.contains(document.activeElement);
+  useLayoutEffect(() => {
+    if (inside && !element.current?.contains(document.activeElement))
+      element.current?.focus({ preventScroll: true });
+  });
+}
+
+/** A view that is redrawn only when a property or the data that it watches has changed. */
+export const still = (View) =>
+  function Still(props) {
+    this.shouldComponentUpdate = (next) => Object.keys(next).some((name) => next[name] !== this.props[name]);
+    return html`<${View} ...${props} />`;
+  };
+
+/** Whether a key belongs to an input method, which makes a character of several keys. */
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
+
+/** A button; its tooltip has the label and the shortcut `keys`. */
+export function Button({ label, about = label, keys, icon, onClick, pressed, disabled, kind = "" }) {
+  const title = keys ? `${about} (${keys})` : about;
+  return html`<button type="button" class=${`button ${kind}`} title=${title}
+    aria-label=${icon ? label : undefined}
+    aria-pressed=${pressed === undefined ? undefined : String(pressed)} disabled=${disabled}
+    onClick=${onClick}>${icon ? html`<span aria-hidden="true">${icon}</span>` : label}</button>`;
+}
+
+/** A text whose spaces and line breaks can be seen. */
+export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll(" ", "\u2423");
+
+/** Copies a text; says whether that was allowed. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return "copied";
+  } catch {
+    return "the browser does not allow copying here";
+  }
+}
+
+export function download(name, type, ...parts) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob(parts, { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
