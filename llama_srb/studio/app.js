@@ -1,26 +1,26 @@
 // The page: its layout, and the keys that work everywhere.
 
 import { Background } from "./background/background.js";
-import { keepForGood } from "./files/backup.js";
-import { Branches } from "./story/branches.js";
 import { Candidates } from "./candidates/candidates.js";
-import { Chat } from "./text/chat.js";
-import { Controls } from "./settings/controls.js";
-import { Editor } from "./text/editor.js";
 import { choose } from "./candidates/choosing.js";
-import { commit, redo, undo } from "./text/history.js";
+import { Shelf } from "./candidates/shelf.js";
+import { stopAll } from "./candidates/stopping.js";
+import { keepForGood } from "./files/backup.js";
 import { takeDrops } from "./files/importing.js";
-import { Keys, openKeys } from "./ui/keys.js";
+import { Saved } from "./server/saved.js";
+import { Notices, Status, watch } from "./server/status.js";
+import { share } from "./server/sync.js";
+import { Controls } from "./settings/controls.js";
+import { Branches } from "./story/branches.js";
 import { begin } from "./story/library.js";
 import { candidates, isChat, lost, say, session, tunable } from "./story/session.js";
-import { Outline } from "./text/outline.js";
-import { Saved } from "./server/saved.js";
-import { Shelf } from "./candidates/shelf.js";
-import { Notices, Status, watch } from "./server/status.js";
-import { stopAll } from "./candidates/stopping.js";
 import { Stories } from "./story/stories.js";
-import { share } from "./server/sync.js";
 import { Title } from "./story/title.js";
+import { Chat } from "./text/chat.js";
+import { Editor } from "./text/editor.js";
+import { commit, redo, undo } from "./text/history.js";
+import { Outline } from "./text/outline.js";
+import { Keys, openKeys } from "./ui/keys.js";
 import { Button, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */

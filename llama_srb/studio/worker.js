@@ -66,4 +66,3 @@ async function keep(request, answer) {
     await (await caches.open(NAME)).put(request.url, answer);
   } catch {}
 }
-

@@ -1,13 +1,13 @@
 // The panel of what the model reads besides the text: memory, summary, author's note, lore; and what it
 // reads of all this now, as the server says.
 
+import { session } from "../story/session.js";
 import { NumberField } from "../ui/fields.js";
+import { Button, html, useChanges, useEffect, useState, visible } from "../ui/ui.js";
 import { Lore } from "./lore.js";
 import { partsOf } from "./parts.js";
 import { changeParts, look } from "./reads.js";
-import { session } from "../story/session.js";
 import { Summary } from "./summary.js";
-import { Button, html, useChanges, useEffect, useState, visible } from "../ui/ui.js";
 
 const changeNote = (fields) => changeParts({ note: { ...partsOf(session.story).note, ...fields } });
 

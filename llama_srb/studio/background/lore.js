@@ -1,10 +1,10 @@
 // The lore: entries with their rules, and why each one is in the prompt or not.
 
+import { session } from "../story/session.js";
 import { NumberField } from "../ui/fields.js";
+import { Button, html, useChanges, useState } from "../ui/ui.js";
 import { newEntry, partsOf } from "./parts.js";
 import { changeParts } from "./reads.js";
-import { session } from "../story/session.js";
-import { Button, html, useChanges, useState } from "../ui/ui.js";
 
 /** Changes the entries as they are now, which may not be drawn yet. */
 const changeLore = (change) => changeParts({ lore: change(partsOf(session.story).lore) });

@@ -2,11 +2,11 @@
 
 import { ApiError, call } from "../server/api.js";
 import { lengthFields } from "../settings/lengths.js";
-import { hasParts, loreOf, partsOf, storyField } from "./parts.js";
 import { isChat, isReady, model, modelField, pointId, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { heldBack, textOf } from "../story/tree.js";
 import { changed } from "../ui/ui.js";
+import { hasParts, loreOf, partsOf, storyField } from "./parts.js";
 
 const SHORT = 1024; // tokens: the context of a model that is not known
 const PAUSE_MS = 500; // of the writer, after which changed parts are sent

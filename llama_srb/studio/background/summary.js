@@ -1,10 +1,10 @@
 // The summary of what the model does not read any more, written by hand or drafted by a model.
 
 import { events } from "../server/api.js";
-import { partsOf } from "./parts.js";
-import { changeParts } from "./reads.js";
 import { fail, model, modelField, session } from "../story/session.js";
 import { Button, changed, html, useChanges } from "../ui/ui.js";
+import { partsOf } from "./parts.js";
+import { changeParts } from "./reads.js";
 
 const REQUEST =
   "Summarise the beginning of a story in one paragraph, for a writer who goes on with it: who is there, " +
@@ -68,7 +68,8 @@ export function Summary() {
       onInput=${({ target }) => changeParts({ summary: target.value })}></textarea>
     ${
       draft === null
-        ? canDraft() && html`<${Button} label="Draft it" onClick=${write}
+        ? canDraft() &&
+          html`<${Button} label="Draft it" onClick=${write}
             about="The model writes a summary of the text that is cut; you edit it before it is used" />`
         : html`<textarea rows="6" aria-label="Draft of the summary" value=${draft}
             onInput=${({ target }) => setDraft(target.value)}></textarea>

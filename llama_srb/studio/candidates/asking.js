@@ -3,13 +3,10 @@
 // A run is one request. `nodes` are the candidates that it fills, by index; null marks a candidate that the
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
-import { apart } from "../settings/best.js";
-import { ApiError, call, events } from "../server/api.js";
-import { commit } from "../text/history.js";
-import { answered, knownModels } from "../server/models.js";
 import { isCut, look, numbered, partsFor, room, told, toldOfCut } from "../background/reads.js";
-import { body, continuing, own, samplingOf } from "./request.js";
-import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
+import { ApiError, call, events } from "../server/api.js";
+import { answered, knownModels } from "../server/models.js";
+import { apart } from "../settings/best.js";
 import {
   baseModel,
   candidates,
@@ -28,9 +25,12 @@ import {
   wanted,
 } from "../story/session.js";
 import * as store from "../story/store.js";
-import { stop, stopOne } from "./stopping.js";
 import { addNode, around, cutAt, drop, heldBack, inOrder, textOf, withoutReturns } from "../story/tree.js";
+import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
+import { body, continuing, own, samplingOf } from "./request.js";
+import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
+import { stop, stopOne } from "./stopping.js";
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
 const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
@@ -104,7 +104,10 @@ export async function rewrite(from, to) {
   const cuts = [end, begin].map((place) => cutAt(story, place).id);
   const replaces = text.slice(begin, end);
   setPoint(cuts[1], replaces);
-  store.keep(story, cuts.flatMap((id) => around(story, id)));
+  store.keep(
+    story,
+    cuts.flatMap((id) => around(story, id)),
+  );
   changed("story");
   await ask({ replaces });
 }
@@ -137,7 +140,10 @@ function place() {
   if (point && textOf(story, point).length === end) return setPoint(point, null);
   const cuts = [at, end].map((place) => cutAt(story, place).id);
   setPoint(cuts[1], null);
-  store.keep(story, cuts.flatMap((id) => around(story, id)));
+  store.keep(
+    story,
+    cuts.flatMap((id) => around(story, id)),
+  );
   changed("story");
 }
 

@@ -1,13 +1,13 @@
 // The candidates side by side: one card each, filled as text arrives.
 
-import { ENDS_HERE, ask, longer } from "./asking.js";
+import { candidates, isChat, pointId, session, setting, wanted } from "../story/session.js";
+import { pointing } from "../text/preview.js";
+import { Menu } from "../ui/menu.js";
+import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "../ui/ui.js";
+import { ask, ENDS_HERE, longer } from "./asking.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
-import { Menu } from "../ui/menu.js";
-import { pointing } from "../text/preview.js";
 import { isReading, Pager, ReadingSwitch } from "./reading.js";
-import { candidates, isChat, pointId, session, setting, wanted } from "../story/session.js";
-import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "../ui/ui.js";
 import { noteClick, walk } from "./walking.js";
 
 const AT_ONCE = 8; // new cards in one go; 64 would hold up the page
@@ -77,11 +77,7 @@ export function Candidates() {
           onClick=${() => ask({ more: true })}>More<small>× ${wanted()}</small></button>`
       }
       <${Ended} />
-      ${
-        !shown.length &&
-        !ends &&
-        (isChat() ? ABOUT_ANSWERS : html`${ABOUT_SUGGESTIONS}<${Openings} />`)
-      }
+      ${!shown.length && !ends && (isChat() ? ABOUT_ANSWERS : html`${ABOUT_SUGGESTIONS}<${Openings} />`)}
     </div>
   </section>`;
 }

@@ -1,14 +1,10 @@
 // One candidate as a card: its facts, its text in several forms, its actions.
 
-import { again, longer } from "./asking.js";
-import { choose, edit, mark, shelve } from "./choosing.js";
-import { labelOf } from "../ui/fields.js";
-import { Tokens } from "./inside.js";
-import { Figures, Menu } from "../ui/menu.js";
 import { Loading } from "../server/models.js";
 import { say, session } from "../story/session.js";
-import { stopOne } from "./stopping.js";
 import { meanLogprob, wordDiff } from "../story/tree.js";
+import { labelOf } from "../ui/fields.js";
+import { Figures, Menu } from "../ui/menu.js";
 import {
   Button,
   changed,
@@ -21,6 +17,10 @@ import {
   useRef,
   useState,
 } from "../ui/ui.js";
+import { again, longer } from "./asking.js";
+import { choose, edit, mark, shelve } from "./choosing.js";
+import { Tokens } from "./inside.js";
+import { stopOne } from "./stopping.js";
 import { backToText, placeIn } from "./walking.js";
 
 const ENDS = {
@@ -218,8 +218,8 @@ function Edit({ node, done }) {
     edit(node.id, field.current.value);
   };
   const onKey = (event) => {
-    if (event.key === "Escape") (event.preventDefault(), event.stopPropagation(), done());
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) (event.preventDefault(), finish());
+    if (event.key === "Escape") event.preventDefault(), event.stopPropagation(), done();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.preventDefault(), finish();
   };
   return html`<textarea class="rewrite" dir="auto" ref=${field} aria-label="Your version"
     defaultValue=${node.text} onKeyDown=${onKey}></textarea>

@@ -1,10 +1,6 @@
 // Choosing a candidate, editing one, and keeping pieces of text on the shelf.
 
-import { ask, awaitPause } from "./asking.js";
-import { commit, note, redirect, typed } from "../text/history.js";
-import { behindPassage } from "./rewrite.js";
 import { candidates, isChat, refresh, say, session, setPoint } from "../story/session.js";
-import { freeze } from "./stopping.js";
 import * as store from "../story/store.js";
 import {
   addNode,
@@ -17,7 +13,11 @@ import {
   textBehind,
   textOf,
 } from "../story/tree.js";
+import { commit, note, redirect, typed } from "../text/history.js";
 import { changed } from "../ui/ui.js";
+import { ask, awaitPause } from "./asking.js";
+import { behindPassage } from "./rewrite.js";
+import { freeze } from "./stopping.js";
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
 export async function choose(id, end = null) {

@@ -1,7 +1,7 @@
 // Looking inside a candidate: its tokens coloured by surprise, their entropy, the alternatives of one.
 
-import { branch } from "./asking.js";
 import { html, useEffect, useRef, useState, visible } from "../ui/ui.js";
+import { branch } from "./asking.js";
 
 const STEPS_OF_COLOUR = 6;
 

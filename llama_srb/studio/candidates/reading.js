@@ -1,7 +1,7 @@
 // Reading one candidate at a time, large: the same cards in a strip that is swiped, or walked by j and k.
 
-import { previewRead } from "../text/preview.js";
 import { session, setting } from "../story/session.js";
+import { previewRead } from "../text/preview.js";
 import { Button, html, useEffect, useState } from "../ui/ui.js";
 
 const PHONE = "(max-width: 600px)"; // where candidates are read so until the writer wants otherwise

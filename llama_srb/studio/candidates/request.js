@@ -1,12 +1,12 @@
 // What a request says: the prompt at a point of the story, and the settings.
 
-import { apart, together } from "../settings/best.js";
-import { structureField, textsOf } from "../ui/fields.js";
-import { lengthFields } from "../settings/lengths.js";
 import { hasParts } from "../background/parts.js";
 import { isCut, partsFor } from "../background/reads.js";
+import { apart, together } from "../settings/best.js";
+import { lengthFields } from "../settings/lengths.js";
 import { isContinuable, modelField, session } from "../story/session.js";
 import { pathTo, promptFor } from "../story/tree.js";
+import { structureField, textsOf } from "../ui/fields.js";
 
 const FIELDS_OF_ALL = new Set(["seed"]);
 

@@ -82,7 +82,10 @@ const INITIAL = /(?<!\p{L})(?!I)\p{Lu}$/u;
 /** How many sentences end in a text, by the rules of the server's `end`: also at a blank line. */
 function sentencesIn(text) {
   const ends = [...text.matchAll(MARKS)].filter((found) => endsAt(found, text));
-  const untitled = text.split(/\n\s*\n/).slice(0, -1).filter((part) => part.trim() && !ENDED.test(part));
+  const untitled = text
+    .split(/\n\s*\n/)
+    .slice(0, -1)
+    .filter((part) => part.trim() && !ENDED.test(part));
   return ends.length + untitled.length;
 }
 

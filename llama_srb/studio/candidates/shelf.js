@@ -1,8 +1,8 @@
 // The shelf: passages kept for another place.
 
-import { insert, shelve, unshelve } from "./choosing.js";
 import { isChat, session } from "../story/session.js";
 import { Button, html, useChanges } from "../ui/ui.js";
+import { insert, shelve, unshelve } from "./choosing.js";
 
 export function Shelf() {
   useChanges("shelf", "story");

@@ -1,12 +1,12 @@
 // All stories as one file, and back; whether the browser may delete them by itself.
 
-import { toBackup } from "./exchange.js";
-import { commit } from "../text/history.js";
 import { list, openStory } from "../story/library.js";
 import { say } from "../story/session.js";
 import * as store from "../story/store.js";
 import { newId, titled } from "../story/tree.js";
+import { commit } from "../text/history.js";
 import { Button, download, html, useEffect, useState } from "../ui/ui.js";
+import { toBackup } from "./exchange.js";
 
 async function backUp() {
   commit();

@@ -61,11 +61,15 @@ export function toDocx(title, text) {
     "[Content_Types].xml": `${XML}<Types xmlns="${PARTS}/content-types">${[
       ["rels", "application/vnd.openxmlformats-package.relationships+xml"],
       ["xml", "application/xml"],
-    ].map(([end, kind]) => `<Default Extension="${end}" ContentType="${kind}"/>`).join("")}${[
+    ]
+      .map(([end, kind]) => `<Default Extension="${end}" ContentType="${kind}"/>`)
+      .join("")}${[
       ["/word/document.xml", `${TYPE}.document.main+xml`],
       ["/word/styles.xml", `${TYPE}.styles+xml`],
       ["/docProps/core.xml", "application/vnd.openxmlformats-package.core-properties+xml"],
-    ].map(([part, kind]) => `<Override PartName="${part}" ContentType="${kind}"/>`).join("")}</Types>`,
+    ]
+      .map(([part, kind]) => `<Override PartName="${part}" ContentType="${kind}"/>`)
+      .join("")}</Types>`,
     "_rels/.rels": relations([
       [`${OFFICE}/officeDocument`, "word/document.xml"],
       [`${PARTS}/relationships/metadata/core-properties`, "docProps/core.xml"],

@@ -1,9 +1,9 @@
 // Stories as files: Markdown (the text), our JSON (the tree), .docx, and those of other tools.
 
-import { fromDocx } from "./docx.js";
-import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 import { readParts } from "../background/parts.js";
 import { addNode, newStory, textOf } from "../story/tree.js";
+import { fromDocx } from "./docx.js";
+import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 
 const FORMAT = "llama-srb studio";
 const BACKUP = "llama-srb studio backup";
@@ -100,7 +100,10 @@ export function ours(
   return story;
 }
 
-const one = (...values) => (value) => values.includes(value);
+const one =
+  (...values) =>
+  (value) =>
+    values.includes(value);
 const isFlag = (value) => typeof value === "boolean";
 const isText = (value) => typeof value === "string";
 const isToken = (token) => isText(token?.text) && (token.top ?? []).every(({ text }) => isText(text));

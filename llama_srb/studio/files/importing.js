@@ -1,9 +1,9 @@
 // Files become stories or lore: by the button Import, or dropped on the page.
 
-import { bringBack } from "./backup.js";
-import { fromFile } from "./exchange.js";
 import { addLore, adopt } from "../story/library.js";
 import { fail } from "../story/session.js";
+import { bringBack } from "./backup.js";
+import { fromFile } from "./exchange.js";
 
 /** Opens the story of a file, or adds what else it has; a file of another kind is reported. */
 export async function importFile(file) {

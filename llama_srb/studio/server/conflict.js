@@ -1,9 +1,9 @@
 // A story that was changed here and on another device: both texts, and which of them goes on.
 
 import { session } from "../story/session.js";
-import { decide } from "./sync.js";
 import { textOf } from "../story/tree.js";
 import { Button, html, useChanges } from "../ui/ui.js";
+import { decide } from "./sync.js";
 
 const BEFORE = 120; // characters that both have, before the first difference
 const SHOWN = 1200;

@@ -1,10 +1,10 @@
 // The server's models: the list with their states, the writer's choice among them, and the line of a card
 // that waits for a load.
 
-import { call } from "./api.js";
 import { chosenModel, defaultModel, isTask, isUnserved, model, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { changed, html, useChanges, useEffect } from "../ui/ui.js";
+import { call } from "./api.js";
 
 const STATES = { unloaded: "not loaded", loading: "loading", loaded: "loaded", failed: "failed to load" };
 

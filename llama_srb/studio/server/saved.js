@@ -1,8 +1,8 @@
 // Whether all that was written is stored: in this browser, and on the server if it keeps stories.
 
 import { session } from "../story/session.js";
-import { later, sharing } from "./sync.js";
 import { html, useChanges } from "../ui/ui.js";
+import { later, sharing } from "./sync.js";
 
 const others = () =>
   [...sharing.refused.values()].map(({ name, message }) => `; but not “${name}”: ${message}`).join("");

@@ -1,13 +1,13 @@
 // The server's state: model, speed, cells, queue, errors, and its return after an outage.
 
+import { learnPresets } from "../settings/presets.js";
+import { writeHere } from "../story/library.js";
+import { AWAY, baseModel, fail, model, onLost, session } from "../story/session.js";
+import { Figures, Menu } from "../ui/menu.js";
+import { Button, changed, html, useChanges, useRef } from "../ui/ui.js";
 import { ApiError, call, key, setKey } from "./api.js";
 import { Conflict } from "./conflict.js";
-import { writeHere } from "../story/library.js";
-import { Figures, Menu } from "../ui/menu.js";
 import { learnModels, learnTasks, Unserved } from "./models.js";
-import { learnPresets } from "../settings/presets.js";
-import { AWAY, baseModel, fail, model, onLost, session } from "../story/session.js";
-import { changed, html, useChanges, useRef, Button } from "../ui/ui.js";
 
 const EVERY_MS = 3000;
 const AWAY_MS = 1000; // while it is away

@@ -4,17 +4,17 @@
 // story's own time of change then. What was changed in both places is a conflict, which the writer decides.
 // The tokens of candidates stay in this browser: they are many, and another device can read without them.
 
-import { call, send } from "./api.js";
-import { commit } from "../text/history.js";
+import { finished, leaveAll } from "../candidates/stopping.js";
 import { ours } from "../files/exchange.js";
 import { list, REMOVED, replaceOpen } from "../story/library.js";
 import { merge, withTokens } from "../story/merge.js";
 import { session } from "../story/session.js";
-import { finished, leaveAll } from "../candidates/stopping.js";
 import * as store from "../story/store.js";
 import { duties } from "../story/tabs.js";
 import { newId, titled } from "../story/tree.js";
+import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
+import { call, send } from "./api.js";
 
 const EVERY_MS = 10_000; // to learn of other devices
 const QUIET_MS = 2000; // after a change, until it is sent
@@ -87,7 +87,10 @@ async function sendRemoved(data) {
   for (const id of store.read(REMOVED, [])) {
     if (data.some((entry) => entry.id === id && entry.state !== "removed"))
       await call("DELETE", `${PATH}/${id}?forever=true`);
-    store.save(REMOVED, store.read(REMOVED, []).filter((one) => one !== id));
+    store.save(
+      REMOVED,
+      store.read(REMOVED, []).filter((one) => one !== id),
+    );
     data.splice(0, data.length, ...data.filter((entry) => entry.id !== id));
   }
 }
@@ -131,8 +134,7 @@ async function put(head, version) {
   return true;
 }
 
-const isEmpty = ({ nodes, name }) =>
-  name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
+const isEmpty = ({ nodes, name }) => name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
 
 function light({ base: _, trashed: __, nodes, ...head }) {
   const some = Object.values(nodes).map(({ tokens: _, ref: __, ...node }) => [node.id, node]);

@@ -1,8 +1,8 @@
 // Fields about several candidates together: their order, and which of them are written to their end. They are
 // among the writer's values, but no candidate has one of its own. It does not know how texts are compared.
 
-import { labelOf, NumberField, without } from "../ui/fields.js";
 import { session, setting } from "../story/session.js";
+import { labelOf, NumberField, without } from "../ui/fields.js";
 import { html } from "../ui/ui.js";
 
 const MOST = 64; // candidates

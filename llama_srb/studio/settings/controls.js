@@ -1,12 +1,12 @@
 // Settings, built from the server's own table of fields.
 
-import { Best } from "./best.js";
-import { labelOf, NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
-import { Length } from "./lengths.js";
 import { ModelChoice } from "../server/models.js";
-import { Presets } from "./presets.js";
 import { DEFAULTS, session, setting } from "../story/session.js";
+import { labelOf, NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
 import { html, useChanges } from "../ui/ui.js";
+import { Best } from "./best.js";
+import { Length } from "./lengths.js";
+import { Presets } from "./presets.js";
 
 export function Controls() {
   useChanges("settings", "fields", "error");

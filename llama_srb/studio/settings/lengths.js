@@ -1,7 +1,7 @@
 // How long a candidate is: so many tokens, or to the end of a sentence or paragraph, which the server finds.
 
-import { NumberField } from "../ui/fields.js";
 import { DEFAULTS, session, setting } from "../story/session.js";
+import { NumberField } from "../ui/fields.js";
 import { html } from "../ui/ui.js";
 
 export const KINDS = { tokens: "tokens", sentences: "sentences", paragraphs: "paragraphs" };

@@ -2,9 +2,9 @@
 // as the page.
 
 import { call } from "../server/api.js";
-import { linesOf, without } from "../ui/fields.js";
 import { session, setting } from "../story/session.js";
 import { read, save } from "../story/store.js";
+import { linesOf, without } from "../ui/fields.js";
 import { Button, changed, html, useChanges } from "../ui/ui.js";
 
 const OWN = "studio.presets"; // by name: {values, spreads}

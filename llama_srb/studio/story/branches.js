@@ -2,9 +2,9 @@
 
 import { joinToParent, mark, splitHere } from "../candidates/choosing.js";
 import { goTo } from "../text/history.js";
+import { Button, changed, html, useChanges, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
 import { session } from "./session.js";
 import { joinable, layout, pathTo, textOf } from "./tree.js";
-import { Button, changed, html, useChanges, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
 
 const WIDE = 190; // of a column
 const HIGH = 34; // of a row

@@ -1,15 +1,15 @@
 // The stories of this browser: opening, making, finding and deleting them, one tab at a time.
 
-import { commit, goTo, recall } from "../text/history.js";
-import { followModel } from "../server/models.js";
-import { changeParts } from "../background/reads.js";
-import { nameStory, refresh, say, session, setPoint } from "./session.js";
 import { partsOf } from "../background/parts.js";
+import { changeParts } from "../background/reads.js";
 import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
+import { followModel } from "../server/models.js";
+import { commit, goTo, recall } from "../text/history.js";
+import { changed } from "../ui/ui.js";
+import { nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
 import { newStory, textOf, withoutReturns } from "./tree.js";
-import { changed } from "../ui/ui.js";
 
 export async function begin() {
   await store.open();

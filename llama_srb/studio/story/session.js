@@ -1,9 +1,9 @@
 // The page's state: the open story, its text and point, runs, settings; functions that read it.
 // It knows neither the server nor the keys; history.js, asking.js, choosing.js and library.js change it.
 
+import { changed } from "../ui/ui.js";
 import * as store from "./store.js";
 import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
-import { changed } from "../ui/ui.js";
 
 export const DEFAULTS = {
   n: 4,
@@ -90,8 +90,7 @@ export function modelField() {
 }
 
 /** Whether the story's model can continue a candidate with this `ref`: one of its own. */
-export const isContinuable = (ref) =>
-  ref.model ? ref.model === baseModel() : session.models.length < 2;
+export const isContinuable = (ref) => (ref.model ? ref.model === baseModel() : session.models.length < 2);
 
 /** Whether something can be computed without a load: typing loads none of several models. */
 export const isReady = () => session.models.length < 2 || model().status?.value === "loaded";

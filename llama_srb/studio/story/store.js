@@ -53,7 +53,10 @@ async function recover() {
     const newHeads = rescued.heads.filter((head, i) => !(stored[i]?.changed > head.changed));
     const ids = new Set(newHeads.map(({ id }) => id));
     try {
-      await put(newHeads, rescued.nodes.filter(({ story }) => ids.has(story)));
+      await put(
+        newHeads,
+        rescued.nodes.filter(({ story }) => ids.has(story)),
+      );
       localStorage.removeItem(name);
     } catch (error) {
       for (const tell of refused) tell(error);
@@ -240,8 +243,7 @@ export async function replace(story, at = undefined) {
   work.objectStore("history").delete(story.id);
   work.objectStore("nodes").delete(allOf(story.id));
   work.objectStore("stories").put(headOf(story));
-  for (const node of Object.values(story.nodes))
-    work.objectStore("nodes").put({ ...node, story: story.id });
+  for (const node of Object.values(story.nodes)) work.objectStore("nodes").put({ ...node, story: story.id });
   await over(work);
   return true;
 }

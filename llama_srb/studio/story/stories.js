@@ -1,15 +1,15 @@
 // The list of stories: open, rename, create, delete, export and import.
 
+import { Backup } from "../files/backup.js";
 import { DOCX, toDocx } from "../files/docx.js";
 import { toJson, toMarkdown } from "../files/exchange.js";
-import { commit } from "../text/history.js";
-import { Backup } from "../files/backup.js";
 import { importFile } from "../files/importing.js";
+import { commit } from "../text/history.js";
+import { Button, download, html, useChanges, useRef, useState } from "../ui/ui.js";
 import { createStory, openPlace, openStory, rename, search } from "./library.js";
 import { session } from "./session.js";
-import { TITLE, textOf } from "./tree.js";
 import { Trash } from "./trash.js";
-import { Button, download, html, useChanges, useRef, useState } from "../ui/ui.js";
+import { TITLE, textOf } from "./tree.js";
 
 export function Stories() {
   useChanges("story", "stories");

@@ -1,8 +1,8 @@
 // The story's title in the bar, which is edited in place, and in the browser's tab.
 
+import { html, isComposing, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 import { nameStory, session } from "./session.js";
 import { TITLE } from "./tree.js";
-import { html, isComposing, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 
 export function Title() {
   useChanges("story", "stories");

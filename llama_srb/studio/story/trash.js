@@ -1,8 +1,8 @@
 // The trash: stories that were deleted, until the writer removes them for ever.
 
+import { Button, html, useChanges } from "../ui/ui.js";
 import { discard, removeForever, restore } from "./library.js";
 import { session } from "./session.js";
-import { Button, html, useChanges } from "../ui/ui.js";
 
 export function Trash() {
   useChanges("stories");

@@ -195,8 +195,7 @@ export function write(story, text) {
     return writeLeaf(story, leaf, copied(text.slice(before)));
   const parent = same === old.length ? leaf : cutAt(story, same);
   const rest = copied(text.slice(same));
-  const added =
-    spelling(story, parent.id, rest) ?? addNode(story, parent.id, { text: rest, source: "user" });
+  const added = spelling(story, parent.id, rest) ?? addNode(story, parent.id, { text: rest, source: "user" });
   story.current = added.id;
   return [added, ...around(story, parent.id)];
 }
@@ -349,7 +348,7 @@ export function wordDiff(a, b) {
       longest[i][j] =
         x[i] === y[j] ? longest[i + 1][j + 1] + 1 : Math.max(longest[i + 1][j], longest[i][j + 1]);
   const words = [];
-  for (let i = 0, j = 0; i < x.length || j < y.length;) {
+  for (let i = 0, j = 0; i < x.length || j < y.length; ) {
     if (i < x.length && j < y.length && x[i] === y[j] && ++i) words.push(["same", y[j++]]);
     else if (j >= y.length || (i < x.length && longest[i + 1][j] >= longest[i][j + 1]))
       words.push(["gone", x[i++]]);

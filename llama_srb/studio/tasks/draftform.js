@@ -1,9 +1,9 @@
 // The form of a task's draft. What differs from the configured task is marked.
 
-import { NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
 import { isTask, session } from "../story/session.js";
-import { edit, input, tuning } from "./trials.js";
+import { NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
 import { html, useChanges } from "../ui/ui.js";
+import { edit, input, tuning } from "./trials.js";
 
 const MOST_TOKENS = 2 ** 31 - 1;
 const MOST_CHUNKS = 100;

@@ -2,11 +2,11 @@
 // Drafts and prompts are kept in the browser, so that a reload loses nothing.
 
 import { ApiError, call, events } from "../server/api.js";
-import { draftOf, filtersOf, tomlOf } from "./drafts.js";
-import { textsOf } from "../ui/fields.js";
 import { say, tunable } from "../story/session.js";
 import { read, save } from "../story/store.js";
+import { textsOf } from "../ui/fields.js";
 import { changed } from "../ui/ui.js";
+import { draftOf, filtersOf, tomlOf } from "./drafts.js";
 
 const DRAFTS = "studio.drafts"; // by the task's name
 const INPUT = "studio.trials";

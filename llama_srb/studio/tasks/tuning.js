@@ -1,10 +1,11 @@
 // The page of tasks: a task's draft, and beside it trials of it and of the configured task, its exact prompt,
 // a search in its memory, its TOML.
 
-import { tomlOf } from "./drafts.js";
-import { DraftForm } from "./draftform.js";
-import { NumberField } from "../ui/fields.js";
 import { say, session, tunable } from "../story/session.js";
+import { NumberField } from "../ui/fields.js";
+import { Button, copy, download, html, useChanges, useEffect, useState, visible } from "../ui/ui.js";
+import { DraftForm } from "./draftform.js";
+import { tomlOf } from "./drafts.js";
 import {
   input,
   learnMemories,
@@ -13,13 +14,12 @@ import {
   prompts,
   resetDraft,
   runTrials,
+  SIDES,
   search,
   show,
-  SIDES,
   stop,
   tuning,
 } from "./trials.js";
-import { Button, copy, download, html, useChanges, useEffect, useState, visible } from "../ui/ui.js";
 
 const MOST_SEED = 2 ** 32 - 2;
 const PAUSE_MS = 300; // after an edit, before prompts are made again

@@ -2,12 +2,12 @@
 
 import { ask } from "../candidates/asking.js";
 import { sayInChat } from "../candidates/choosing.js";
-import { goTo } from "./history.js";
-import { session, wanted } from "../story/session.js";
 import { stopAll } from "../candidates/stopping.js";
+import { session, wanted } from "../story/session.js";
 import * as store from "../story/store.js";
 import { childrenOf, pathTo } from "../story/tree.js";
 import { Button, html, isComposing, useChanges, useEffect, useRef } from "../ui/ui.js";
+import { goTo } from "./history.js";
 
 export function Chat() {
   useChanges("story", "status", "settings");

@@ -1,18 +1,26 @@
 // The text field. Behind it lies the same text, coloured by its origin.
 
 import { ask, awaitPause, rewrite } from "../candidates/asking.js";
-import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
-import { showFound } from "./found.js";
-import { counting, piecesOf, remembering } from "./pieces.js";
-import { Ghost } from "./preview.js";
 import { behindPassage } from "../candidates/rewrite.js";
-import { pointId, session, wanted } from "../story/session.js";
 import { stopAll } from "../candidates/stopping.js";
+import { enterCards } from "../candidates/walking.js";
+import { pointId, session, wanted } from "../story/session.js";
 import { patchOf, pathTo, textOf } from "../story/tree.js";
 import {
-  Button, Component, changed, html, isComposing, useChanges, useEffect, useLayoutEffect, useRef,
+  Button,
+  Component,
+  changed,
+  html,
+  isComposing,
+  useChanges,
+  useEffect,
+  useLayoutEffect,
+  useRef,
 } from "../ui/ui.js";
-import { enterCards } from "../candidates/walking.js";
+import { showFound } from "./found.js";
+import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
+import { counting, piecesOf, remembering } from "./pieces.js";
+import { Ghost } from "./preview.js";
 
 export function Editor() {
   useChanges("text", "story");

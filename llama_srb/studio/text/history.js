@@ -1,9 +1,9 @@
 // Typing and undo: what was typed becomes part of the tree, and every change of the text can be undone.
 
-import { isChat, refresh, session, setPoint } from "../story/session.js";
 import { freeze, runOf } from "../candidates/stopping.js";
+import { isChat, refresh, session, setPoint } from "../story/session.js";
 import * as store from "../story/store.js";
-import { heldBack, patchOf, patched, pathTo, textOf, write } from "../story/tree.js";
+import { heldBack, patched, patchOf, pathTo, textOf, write } from "../story/tree.js";
 import { changed } from "../ui/ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step

@@ -1,10 +1,10 @@
 // The book at a glance: its chapters, from headings, and find and replace over its whole text.
 
+import { refresh, say, session } from "../story/session.js";
+import { Button, changed, html, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 import { goTo, unmark } from "./found.js";
 import { commit, typed } from "./history.js";
 import { counting } from "./pieces.js";
-import { refresh, say, session } from "../story/session.js";
-import { Button, changed, html, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 
 const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–—-].{0,80})?";
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";

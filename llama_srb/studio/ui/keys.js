@@ -15,11 +15,7 @@ const KEYS = [
   ["arrows, Enter", "candidates", "walk (in rows and columns), choose"],
   ["j, k", "candidates", "the next one, the one before"],
   ["v", "candidates", "read one at a time, large; again: all side by side"],
-  [
-    "s, l, r, w, e, c, p, h, d",
-    "on a candidate",
-    "stop, longer, again, part, edit, copy, pin, keep, diff",
-  ],
+  ["s, l, r, w, e, c, p, h, d", "on a candidate", "stop, longer, again, part, edit, copy, pin, keep, diff"],
   ["Ctrl+Z, Ctrl+Shift+Z", "everywhere but in other fields", "undo and redo, of typing and of choices"],
   ["Esc", "everywhere", "stop all; if nothing runs, close the panel and go back to the text"],
   ["?", "outside of fields", "this sheet"],

@@ -1,8 +1,8 @@
 // Shared by all views: templates for markup, and redraws when the shown data has changed.
 
-import { Component, h, render } from "../vendor/preact.js";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
+import { Component, h, render } from "../vendor/preact.js";
 
 export { Component, render, useEffect, useLayoutEffect, useRef, useState };
 export const html = htm.bind(h);

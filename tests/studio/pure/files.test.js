@@ -2,9 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { fromFile, toBackup, toJson, toMarkdown } from "#studio/files/exchange.js";
 import { readParts } from "#studio/background/parts.js";
+import { fromFile, toBackup, toJson, toMarkdown } from "#studio/files/exchange.js";
 import { childrenOf, newStory, textOf, write } from "#studio/story/tree.js";
 import { CHARACTER, KOBOLD, LOOM, LOREBOOK, MIKUPAD, WORLD } from "./samples.js";
 import { assertTree, lived, randomOf, randomStory, SEEDS } from "./trees.js";
@@ -128,7 +127,10 @@ test("a tree of Obsidian Loom is imported", async () => {
   const story = await read(LOOM);
   assertTree(story);
   assert.equal(textOf(story), "The lamp went out. Mara laughed.");
-  assert.deepEqual(childrenOf(story, story.current).map(({ text }) => text), [" Then the door"]);
+  assert.deepEqual(
+    childrenOf(story, story.current).map(({ text }) => text),
+    [" Then the door"],
+  );
   const facts = Object.values(story.nodes)
     .filter(({ text }) => text)
     .map(({ text, source, bookmark, seen, folded }) => [text, source, bookmark, seen, folded]);
@@ -145,14 +147,23 @@ test("a session of mikupad is imported with the alternatives of its tokens", asy
   assertTree(story);
   assert.deepEqual([story.name, textOf(story)], ["The lamp", "The lamp went out. Mara"]);
   const [, user, model, last] = Object.values(story.nodes);
-  assert.deepEqual([user, model, last].map(({ source, text }) => [source, text]), [
-    ["user", "The lamp went"],
-    ["model", " out."],
-    ["user", " Mara"],
-  ]);
-  assert.deepEqual(model.tokens.map(({ text }) => text), [" out", "."]);
+  assert.deepEqual(
+    [user, model, last].map(({ source, text }) => [source, text]),
+    [
+      ["user", "The lamp went"],
+      ["model", " out."],
+      ["user", " Mara"],
+    ],
+  );
+  assert.deepEqual(
+    model.tokens.map(({ text }) => text),
+    [" out", "."],
+  );
   const likely = model.tokens[0].top.map(({ text, logprob }) => [text, Math.exp(logprob).toFixed(3)]);
-  assert.deepEqual(likely, [[" out", "0.900"], [" dim", "0.050"]]);
+  assert.deepEqual(likely, [
+    [" out", "0.900"],
+    [" dim", "0.050"],
+  ]);
 });
 
 test("a save of KoboldAI Lite becomes a story", async () => {
@@ -161,7 +172,9 @@ test("a save of KoboldAI Lite becomes a story", async () => {
   assert.equal(story.name, "house");
   assert.equal(textOf(story), "The lamp went out. Mara laughed.\nNobody spoke.");
   const texts = (source) =>
-    Object.values(story.nodes).filter((node) => node.text && node.source === source).map(({ text }) => text);
+    Object.values(story.nodes)
+      .filter((node) => node.text && node.source === source)
+      .map(({ text }) => text);
   assert.deepEqual(texts("user"), ["The lamp went out."]);
   assert.deepEqual(texts("model"), [" Mara laughed.", "\nNobody spoke."]);
   const mara = entry({ name: "Mara", text: "Mara is a smith.", keys: "Mara\nsmith" });

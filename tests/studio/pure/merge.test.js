@@ -2,9 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import { merge, withTokens } from "#studio/story/merge.js";
 import { newEntry } from "#studio/background/parts.js";
+import { merge, withTokens } from "#studio/story/merge.js";
 import { addNode, cutAt, newStory, textOf, write } from "#studio/story/tree.js";
 import { assertTree, eachSeed, lived, lost, places, randomStory } from "./trees.js";
 
@@ -90,7 +89,13 @@ test("passages and entries that only one of them has are in both", () => {
   const mine = { ...newStory(), scraps: ["a", "b"], parts: parts("a") };
   const theirs = { ...structuredClone(mine), scraps: ["b", "c"], parts: parts("b") };
   const { story, hasGrown, fields } = merge(mine, theirs);
-  assert.deepEqual([story.scraps, story.parts.lore.map(({ id }) => id)], [["a", "b", "c"], ["a", "b"]]);
+  assert.deepEqual(
+    [story.scraps, story.parts.lore.map(({ id }) => id)],
+    [
+      ["a", "b", "c"],
+      ["a", "b"],
+    ],
+  );
   assert.deepEqual([story.parts.memory, hasGrown, fields], ["It rains.", true, []]);
 });
 
@@ -101,7 +106,10 @@ test("a story that another text may begin stays one when candidates are asked fo
   cutAt(splits, 0); // an empty root, so that another text can begin it
   const asks = structuredClone(begun);
   for (const text of [" there", " he"]) addNode(asks, asks.current, { text });
-  for (const [mine, theirs] of [[splits, asks], [asks, splits]]) {
+  for (const [mine, theirs] of [
+    [splits, asks],
+    [asks, splits],
+  ]) {
     const { story, fields } = merge(mine, theirs);
     assert.deepEqual(fields, []);
     assert.equal(Object.values(story.nodes).filter(({ text }) => text === "Once upon a time").length, 1);
@@ -112,7 +120,8 @@ test("a story that another text may begin stays one when candidates are asked fo
 test("tokens are taken from an older version where the text is the same", () => {
   const older = newStory();
   const [same, other] = [" ran", " slept"].map((text) =>
-    addNode(older, older.root, { text, tokens: [{ text }], ref: { id: "r", index: 0 } }));
+    addNode(older, older.root, { text, tokens: [{ text }], ref: { id: "r", index: 0 } }),
+  );
   const story = structuredClone(older);
   for (const node of Object.values(story.nodes)) for (const name of ["tokens", "ref"]) delete node[name];
   story.nodes[other.id].text = " sat";

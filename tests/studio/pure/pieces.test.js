@@ -57,9 +57,16 @@ test("pieces that are remembered have the text of now, at the latest after some 
       const pieces = piecesOf(partsOf(random), isText);
       const of = (piece) => piece.flatMap(([kind, text]) => (isText(kind) ? text : [])).join("");
       let [made, isBehind] = remember(pieces);
-      assert.deepEqual(made.map(({ piece }) => of(piece)), pieces.map(of), "the text is never behind");
+      assert.deepEqual(
+        made.map(({ piece }) => of(piece)),
+        pieces.map(of),
+        "the text is never behind",
+      );
       while (isBehind) [made, isBehind] = remember(pieces);
-      assert.deepEqual(made.map(({ piece }) => piece), pieces);
+      assert.deepEqual(
+        made.map(({ piece }) => piece),
+        pieces,
+      );
       assert.equal(new Set(made.map(({ key }) => key)).size, made.length);
     }
   }));
@@ -70,7 +77,14 @@ test("words are counted, also of a text that has changed", () => {
   const count = counting();
   for (const [text, words] of Object.entries(COUNTS)) assert.deepEqual(count([text]), [words]);
   eachSeed((random) => {
-    const texts = [1, 2].map(() => partsOf(random).map(([, value]) => value).join(""));
-    assert.deepEqual(count(texts), texts.map((text) => (text.match(/\S+/g) ?? []).length));
+    const texts = [1, 2].map(() =>
+      partsOf(random)
+        .map(([, value]) => value)
+        .join(""),
+    );
+    assert.deepEqual(
+      count(texts),
+      texts.map((text) => (text.match(/\S+/g) ?? []).length),
+    );
   });
 });

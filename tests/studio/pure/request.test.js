@@ -3,13 +3,12 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-
-import { linesOf, textsOf } from "#studio/ui/fields.js";
 import { newEntry, readParts, storyField } from "#studio/background/parts.js";
 import { body, samplingOf } from "#studio/candidates/request.js";
 import { passageIn, rewriteFields } from "#studio/candidates/rewrite.js";
 import { DEFAULTS, session } from "#studio/story/session.js";
 import { addNode, cutAt, heldBack, newStory, textOf, write } from "#studio/story/tree.js";
+import { linesOf, textsOf } from "#studio/ui/fields.js";
 import { eachSeed } from "./trees.js";
 
 const [BEFORE, PASSAGE] = ["Once upon a time, there was a little fox.", " He liked to play in the sun."];
@@ -115,9 +114,19 @@ const TOGETHER = { prune: { at: [4], keep: 2 }, finish: { first: 2 }, rank_by: "
 
 test("fields about several candidates are sent when there are enough", () => {
   settings({ values: { ...TOGETHER, temperature: 0.5 } });
-  for (const [n, fields] of [[1, []], [2, ["rank_by"]], [3, ["finish", "prune", "rank_by"]]]) {
+  for (const [n, fields] of [
+    [1, []],
+    [2, ["rank_by"]],
+    [3, ["finish", "prune", "rank_by"]],
+  ]) {
     const said = body(storyOf("Once"), session.story.current, n);
-    assert.deepEqual(Object.keys(TOGETHER).filter((name) => name in said).sort(), fields, `n = ${n}`);
+    assert.deepEqual(
+      Object.keys(TOGETHER)
+        .filter((name) => name in said)
+        .sort(),
+      fields,
+      `n = ${n}`,
+    );
     assert.deepEqual([said.n, said.temperature], [n, 0.5]);
   }
 });
@@ -132,7 +141,12 @@ test("a spread gives each candidate its own value", () => {
 test("a chat says who has said what", () => {
   const story = Object.assign(newStory("Chat", "chat"), { system: "Be slow." });
   session.story = story;
-  for (const [source, text] of [["user", "Hello"], ["model", "Hi"], ["edit", ""], ["user", "Go on"]])
+  for (const [source, text] of [
+    ["user", "Hello"],
+    ["model", "Hi"],
+    ["edit", ""],
+    ["user", "Go on"],
+  ])
     story.current = addNode(story, story.current, { source, text }).id;
   assert.deepEqual(body(story, story.current, 2).messages, [
     { role: "system", content: "Be slow." },
@@ -189,7 +203,13 @@ test("the parts of a story are sent as far as there are some", () => {
 
 test("of parts from elsewhere only those of the right types are read", () => {
   const lore = [{ text: "A fox.", keys: ["fox"], order: -1, search: 10, always: "yes", other: 1 }, null];
-  const { memory, summary, note, budget, lore: entries } = readParts({
+  const {
+    memory,
+    summary,
+    note,
+    budget,
+    lore: entries,
+  } = readParts({
     memory: {},
     summary: "Once.",
     note: { text: "Be slow.", depth: "3" },

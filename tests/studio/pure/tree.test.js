@@ -103,7 +103,9 @@ test("the parts of a split node have its text and its tokens between them", () =
 test("a join keeps the text and each place but the joined node's", () =>
   eachSeed((random) => {
     const story = randomStory(random);
-    for (const id of Object.keys(story.nodes).filter((one) => joinable(story, one)).slice(0, 1)) {
+    for (const id of Object.keys(story.nodes)
+      .filter((one) => joinable(story, one))
+      .slice(0, 1)) {
       const gone = textOf(story, joinable(story, id).id);
       const [before, text] = [places(story).filter((one) => one !== gone), textOf(story)];
       join(story, id);
@@ -131,7 +133,10 @@ test("a prompt says the whole text, with or without a candidate that is continue
     const story = randomStory(random);
     for (const id of Object.keys(story.nodes)) {
       const text = textOf(story, id);
-      assert.deepEqual(promptFor(story, id, () => false), { prompt: text, text });
+      assert.deepEqual(
+        promptFor(story, id, () => false),
+        { prompt: text, text },
+      );
       const fields = promptFor(story, id, () => true);
       assert.ok(text.endsWith(fields.prompt ?? ""));
       assert.equal(fields.text, text);
@@ -163,7 +168,10 @@ test("the words that differ are those of both texts, in order", () =>
     const texts = [random.words(8), random.words(8)];
     const words = wordDiff(...texts);
     const of = (kinds) => words.flatMap(([kind, word]) => (kinds.includes(kind) ? [word] : [])).join("");
-    assert.deepEqual([of(["same", "gone"]), of(["same", "new"])], texts.map((text) => text.trimEnd()));
+    assert.deepEqual(
+      [of(["same", "gone"]), of(["same", "new"])],
+      texts.map((text) => text.trimEnd()),
+    );
   }));
 
 test("carriage returns are removed from texts, tokens and their alternatives", () => {

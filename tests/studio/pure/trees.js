@@ -104,7 +104,10 @@ export function lived(story, random, steps = random.below(12), actions = Object.
 export const randomStory = (random, steps = 2 + random.below(20)) => lived(newStory("Fox"), random, steps);
 
 /** The texts from the root to each node, sorted: what a writer can go to. */
-export const places = (story) => Object.keys(story.nodes).map((id) => textOf(story, id)).sort();
+export const places = (story) =>
+  Object.keys(story.nodes)
+    .map((id) => textOf(story, id))
+    .sort();
 
 /** The places of one story that another one has not. */
 export function lost(before, story) {
