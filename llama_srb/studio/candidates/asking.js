@@ -244,7 +244,7 @@ const TAKERS = {
     else toldOfCut(run.story, cut_tokens);
     Object.assign(run, { id, seed, position: 0 });
     session.prompt = { tokens: prompt_tokens, cached: cached_tokens };
-    run.nodes.forEach((node, index) => name(run, node, index));
+    for (const [index, node] of run.nodes.entries()) name(run, node, index);
     run.knows();
     if (run.loading === null) return;
     run.loading = null;
@@ -288,7 +288,7 @@ const TAKERS = {
     store.keep(run.story, [run.story.nodes[run.point]]);
     changed("story");
   },
-  error(run, { message, param, code }) {
+  error(_run, { message, param, code }) {
     throw new ApiError(500, { message, param, code });
   },
 };
@@ -350,7 +350,7 @@ function over(run) {
   session.runs.delete(run);
   const { story } = run;
   for (const node of run.nodes) {
-    if (!node || node.state !== "running") continue;
+    if (node?.state !== "running") continue;
     node.state = "cancelled";
   }
   const empty = run.nodes.filter((node) => node && !node.text && !["stop", "length"].includes(node.state));

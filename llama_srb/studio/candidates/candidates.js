@@ -31,6 +31,9 @@ export function Candidates() {
   const kind = reading ? "cards reading" : now.length > MANY ? "cards many" : "cards";
   useEffect(() => list.current.scrollTo(0, 0), [pointId()]);
   const cut = shown.filter(({ state }) => state === "interrupted");
+  const resume = () => {
+    for (const { id } of cut) longer(id);
+  };
   const finished = new Map();
   for (const node of shown)
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
@@ -51,7 +54,7 @@ export function Candidates() {
       ${
         cut.length > 0 &&
         html`<${Button} label=${`Resume ${cut.length} interrupted`}
-          onClick=${() => cut.forEach(({ id }) => longer(id))} />`
+          onClick=${resume} />`
       }
       <span class="gap"></span>
       ${
@@ -133,9 +136,13 @@ const OPENINGS = [
 function Openings() {
   useChanges("text");
   if (session.text || isChat()) return null;
+  const openWith = (text) => {
+    insert(text);
+    ask();
+  };
   return html`<div class="openings"><p class="hint">Or begin with one of these:</p>${OPENINGS.map(
     (text) => html`<button type="button" class="opening" key=${text}
       onMouseDown=${(event) => event.preventDefault()}
-      onClick=${() => (insert(text), ask())}>${text} …</button>`,
+      onClick=${() => openWith(text)}>${text} …</button>`,
   )}</div>`;
 }

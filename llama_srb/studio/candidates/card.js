@@ -218,8 +218,12 @@ function Edit({ node, done }) {
     edit(node.id, field.current.value);
   };
   const onKey = (event) => {
-    if (event.key === "Escape") event.preventDefault(), event.stopPropagation(), done();
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.preventDefault(), finish();
+    const isEnd = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+    if (!isEnd && event.key !== "Escape") return;
+    event.preventDefault();
+    if (isEnd) return finish();
+    event.stopPropagation();
+    done();
   };
   return html`<textarea class="rewrite" dir="auto" ref=${field} aria-label="Your version"
     defaultValue=${node.text} onKeyDown=${onKey}></textarea>

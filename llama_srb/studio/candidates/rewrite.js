@@ -105,7 +105,7 @@ function endsAt({ 0: all, 1: word, 2: marks, 3: quotes, 4: spaces, index }, text
 const wayOf = (meta) => (meta?.infill ? "infill" : meta?.chat_template ? "chat" : "plain");
 
 const WAYS = {
-  infill: (before, old, behind) => ({
+  infill: (before, _old, behind) => ({
     prompt: before.slice(-SENT),
     suffix: behind.slice(0, SENT),
     story: undefined,
@@ -118,7 +118,7 @@ const WAYS = {
     story: undefined,
     token_healing: undefined,
   }),
-  plain: (before, old, behind, n) => {
+  plain: (_before, _old, behind, n) => {
     const text = (behind.match(/\s*\S+/g) ?? []).slice(0, BEHIND).join("");
     return text && n > 1 ? { rank_by: { following: { text } } } : {};
   },

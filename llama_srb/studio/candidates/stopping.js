@@ -12,8 +12,13 @@ export function stop(run) {
   else run.abort.abort();
 }
 
-export const stopAll = () => [...session.runs].forEach(stop);
-export const leaveAll = () => [...session.runs].forEach((run) => run.abort.abort());
+export function stopAll() {
+  for (const run of [...session.runs]) stop(run);
+}
+
+export function leaveAll() {
+  for (const run of [...session.runs]) run.abort.abort();
+}
 
 export async function stopOne(id) {
   const node = session.story.nodes[id];

@@ -62,7 +62,7 @@ async function fromWord(file) {
 }
 
 function fromText(name, text) {
-  const [, title, rest] = /^# (.*)\n\n?([^]*)$/.exec(text) ?? [null, name.replace(/\.\w+$/, ""), text];
+  const [, title, rest] = /^# (.*)\n\n?([\s\S]*)$/.exec(text) ?? [null, name.replace(/\.\w+$/, ""), text];
   const story = newStory(title);
   story.current = addNode(story, story.root, { text: rest.replace(/\n$/, ""), source: "user" }).id;
   return story;

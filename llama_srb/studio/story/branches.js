@@ -96,7 +96,10 @@ function useSearch(places, setHere) {
     setHit(to);
     setHere(found[to].node.id);
   };
-  const seek = (text) => (setSought(text), setHit(null));
+  const seek = (text) => {
+    setSought(text);
+    setHit(null);
+  };
   return { sought, seek, found, step, place: found[hit ?? 0], number: hit === null ? null : hit + 1 };
 }
 
@@ -126,7 +129,7 @@ function Leaf({ place, path, focus, found, setHere }) {
   const { node } = place;
   const [x, y] = point(place);
   const label = node.text.trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
-  const short = label.length > LABEL ? label.slice(0, LABEL).replace(/\s\S*$/, "") + "…" : label;
+  const short = label.length > LABEL ? `${label.slice(0, LABEL).replace(/\s\S*$/, "")}…` : label;
   const sign = (node.bookmark ? "★ " : "") + (node.folded ? `+${node.children.length} ` : "");
   const kind = [
     "leaf",
@@ -152,7 +155,7 @@ function Leaf({ place, path, focus, found, setHere }) {
 /** The node that an arrow key leads to: parent, first child, or the next one in the column. */
 const STEPS = {
   ArrowLeft: (at, place) => at[place.node.parent],
-  ArrowRight: (at, place) => place.children[0],
+  ArrowRight: (_at, place) => place.children[0],
   ArrowUp: (at, place) => beside(at, place, -1),
   ArrowDown: (at, place) => beside(at, place, 1),
 };
@@ -183,7 +186,7 @@ function Detail({ node, only, setOnly }) {
   useLayoutEffect(() => (passage.current.scrollTop = passage.current.scrollHeight) && undefined, [whole]);
   return html`<div class="detail">
     <div class="text" dir="auto" ref=${passage} role="region" aria-label="The passage" tabindex="0">
-      ${whole.length > PASSAGE ? "…" + whole.slice(-PASSAGE) : whole}</div>
+      ${whole.length > PASSAGE ? `…${whole.slice(-PASSAGE)}` : whole}</div>
     <div class="tools">
       <${Button} label="Go there" keys="Enter" onClick=${() => goTo(node.id)} />
       <${Button} label="Bookmark" pressed=${!!node.bookmark}

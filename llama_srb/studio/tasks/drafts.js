@@ -119,16 +119,16 @@ function recallOf({ memory, retrieve, retrieve_prompts, store_prompts, position,
 function filterPair(name, text) {
   if (!text.trim()) return [];
   const filter = parsed(text);
-  return [`${name} = ${filter === undefined ? text.trim() : valueOf(filter)}`];
+  return [`${name} = ${filter === undefined ? text.trim() : tomlValue(filter)}`];
 }
 
-const pairsOf = (table) => Object.entries(table).map(([key, value]) => `${keyOf(key)} = ${valueOf(value)}`);
+const pairsOf = (table) => Object.entries(table).map(([key, value]) => `${keyOf(key)} = ${tomlValue(value)}`);
 
 const keyOf = (key) => (/^[\w-]+$/.test(key) ? key : quoted(key.toWellFormed()));
 
-function valueOf(value) {
+function tomlValue(value) {
   if (typeof value === "string") return textValue(value.toWellFormed());
-  if (Array.isArray(value)) return `[${value.map(valueOf).join(", ")}]`;
+  if (Array.isArray(value)) return `[${value.map(tomlValue).join(", ")}]`;
   if (Object(value) === value) return `{ ${pairsOf(value).join(", ")} }`;
   return String(value);
 }
@@ -141,6 +141,7 @@ function textValue(text) {
   return `"""\n${lines.join("\n")}"""`;
 }
 
+// biome-ignore lint/suspicious/noControlCharactersInRegex: TOML allows none of them in a literal string
 const NOT_LITERAL = /'''|'$|[\0-\x08\x0b-\x1f\x7f]/;
 
 /** A basic string of TOML, whose escapes are those of JSON, and DEL. */

@@ -58,7 +58,10 @@ function Said({ node }) {
   const i = siblings.indexOf(node);
   const last = i + 1 === siblings.length;
   const step = (by) => goTo(siblings[i + by].id);
-  const more = () => (goTo(node.parent), ask({ more: true }));
+  const more = () => {
+    goTo(node.parent);
+    ask({ more: true });
+  };
   return html`<li class=${node.source === "user" ? "said by-user" : "said by-model"}>
     <p class="text" dir="auto">${node.text}</p>
     ${

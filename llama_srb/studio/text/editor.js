@@ -38,7 +38,10 @@ export function Editor() {
     document.addEventListener("selectionchange", moved);
     return () => document.removeEventListener("selectionchange", moved);
   }, []);
-  const left = ({ target }) => (movedTo(target.selectionStart), commit());
+  const left = ({ target }) => {
+    movedTo(target.selectionStart);
+    commit();
+  };
   return html`<section class="write" aria-label="Text">
     <div class="sheet">
       <div class="page">

@@ -1,7 +1,6 @@
 // The place of the text that was found or gone to: scrolled to, and marked behind the field, which shows its
 // own selection only while it has the focus.
 
-import { session } from "../story/session.js";
 import { changed } from "../ui/ui.js";
 
 const NAME = "found";

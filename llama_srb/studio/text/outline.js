@@ -70,6 +70,10 @@ function Find() {
     say(`${chosen.length} replaced`);
   };
   const current = () => find().filter((place) => place === last && place === session.at);
+  const replaceOne = () => {
+    replace(current());
+    go(1, null);
+  };
   const onKey = (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
@@ -85,7 +89,7 @@ function Find() {
       <${Button} label="Previous" keys="Shift+Enter" disabled=${!places.length} onClick=${() => go(-1)} />
       <${Button} label="Next" keys="Enter" disabled=${!places.length} onClick=${() => go(1)} />
       <${Button} label="Replace" about="Replaces the one that was found last" disabled=${!current().length}
-        onClick=${() => (replace(current()), go(1, null))} />
+        onClick=${replaceOne} />
       <${Button} label="Replace all" disabled=${!places.length} onClick=${() => replace(find())} />
       ${sought && html`<span role="status" class="hint">${places.length} found</span>`}
     </div></div>`;

@@ -7,7 +7,7 @@ import { newEntry, readParts, storyField } from "#studio/background/parts.js";
 import { body, samplingOf } from "#studio/candidates/request.js";
 import { passageIn, rewriteFields } from "#studio/candidates/rewrite.js";
 import { DEFAULTS, session } from "#studio/story/session.js";
-import { addNode, cutAt, heldBack, newStory, textOf, write } from "#studio/story/tree.js";
+import { addNode, cutAt, heldBack, newStory, write } from "#studio/story/tree.js";
 import { linesOf, textsOf } from "#studio/ui/fields.js";
 import { eachSeed } from "./trees.js";
 

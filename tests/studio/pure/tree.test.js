@@ -159,7 +159,7 @@ test("long texts are compared by stretches, with the same result", () =>
   eachSeed((random) => {
     const a = "0123456789".repeat(1000 + random.below(2000));
     const [from, to] = [random.below(a.length), random.below(a.length)].sort((x, y) => x - y);
-    const [start, length, by] = patchOf(a, a.slice(0, from) + "x" + a.slice(to));
+    const [start, length, by] = patchOf(a, `${a.slice(0, from)}x${a.slice(to)}`);
     assert.deepEqual([start, length, by], [from, to - from, "x"]);
   }, 50));
 

@@ -48,7 +48,8 @@ export function eachSeed(law, seeds = SEEDS) {
 
 /** A place of a text where a caret can stand, which is not within a character. */
 export function placeIn(text, random) {
-  const places = [...text].reduce((all, one) => [...all, all.at(-1) + one.length], [0]);
+  const places = [0];
+  for (const one of text) places.push(places.at(-1) + one.length);
   return random.pick(places);
 }
 
