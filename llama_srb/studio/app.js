@@ -53,7 +53,7 @@ function Page() {
       if (event.key !== "Escape" || event.defaultPrevented || isElsewhere(event)) return;
       setPanel(null);
       await null; // the text is drawn by then, which the page of tasks hides
-      document.querySelector("#editor, .say textarea").focus();
+      /** @type {HTMLElement} */ (document.querySelector("#editor, .say textarea")).focus();
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);

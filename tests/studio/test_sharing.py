@@ -105,6 +105,24 @@ def test_a_story_of_the_phone_is_on_the_laptop_and_what_is_added_there_comes_bac
     assert kept(keeper) == [("The fox", "kept")]
 
 
+def without_etag(route: Route) -> None:
+    """Answers as a proxy that changes bodies and knows no versions of them."""
+    answer = route.fetch()
+    headers = {name: value for name, value in answer.headers.items() if name != "etag"}
+    route.fulfill(response=answer, headers=headers)
+
+
+def test_behind_a_proxy_that_drops_the_etag_stories_arrive(visit: Visit, keeper: Server) -> None:
+    phone, laptop = two(visit, keeper)
+    laptop.route("**/v1/stories/*", without_etag)
+    write(phone, "Once upon a time")
+    learn(laptop)
+    expect(editor(laptop)).to_have_value("Once upon a time")
+    write(laptop, "Once upon a time, there")
+    learn(phone)
+    expect(editor(phone)).to_have_value("Once upon a time, there")
+
+
 def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visit, keeper: Server) -> None:
     phone, laptop = two(visit, keeper)
     phone.context.set_offline(True)

@@ -14,9 +14,13 @@ NAMED = r'(?:from ?|import\()"(\.{1,2}/[\w/]+\.js)"'
 
 
 def imports(name: str) -> set[str]:
-    """The modules that a module imports, and the worker that the page registers, by their paths."""
-    named = {normpath(join(dirname(name), path)) for path in re.findall(NAMED, FILES[name])}
-    return named | set(re.findall(r'register\("studio/(\w+\.js)"', FILES[name]))
+    """The modules that a module imports, and the worker that the page registers, by their paths.
+
+    What comments import are types.
+    """
+    code = re.sub(r"/\*.*?\*/", "", FILES[name], flags=re.DOTALL)
+    named = {normpath(join(dirname(name), path)) for path in re.findall(NAMED, code)}
+    return named | set(re.findall(r'register\("studio/(\w+\.js)"', code))
 
 
 IMPORTS = {name: imports(name) for name in FILES}

@@ -49,7 +49,7 @@ function Reads() {
   };
   if (!reads?.parts) return null;
   const tokens = reads.parts.reduce((sum, part) => sum + part.tokens, 0);
-  const first = text.slice(reads.at, reads.at + SHOWN).trim();
+  const first = text.slice(reads.at, (reads.at ?? 0) + SHOWN).trim();
   return html`<fieldset class="reads"><legend>What the model reads</legend>
     <ol class="list">${reads.parts.map(
       (part, i) => html`<li key=${i}><span>${nameOf(part)}</span><span>${part.tokens} tokens</span></li>`,
@@ -69,6 +69,6 @@ const SHOWN = 40; // characters of the text
 
 function nameOf({ name, entry }) {
   if (name !== "lore") return NAMES[name];
-  const { name: own, text } = session.reads.entries[entry] ?? {};
+  const { name: own, text } = session.reads?.entries?.[entry] ?? {};
   return `Lore: ${own || visible(text?.trim().slice(0, SHOWN) ?? "")}`;
 }

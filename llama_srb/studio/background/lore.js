@@ -14,6 +14,8 @@ const put = (id, fields) =>
 const remove = (id) => changeLore((lore) => lore.filter((entry) => entry.id !== id));
 const add = () => changeLore((lore) => [...lore, newEntry()]);
 
+/** @import { Reads } from "../story/session.js" */
+
 export function Lore() {
   useChanges("parts", "reads");
   const { lore, budget, search } = partsOf(session.story);
@@ -76,7 +78,7 @@ const WHY = {
 
 /** Why an entry is in the prompt or not, as the server says. */
 function why({ id }) {
-  const { entries = [], lore = [] } = session.reads ?? {};
+  const { entries = [], lore = [] } = /** @type {Partial<Reads>} */ (session.reads ?? {});
   const at = entries.findIndex((entry) => entry.id === id);
   const report = lore.find(({ entry }) => entry === at);
   return report ? WHY[report.why](report) : "";

@@ -11,7 +11,8 @@ import { hasParts, loreOf, partsOf, storyField } from "./parts.js";
 const SHORT = 1024; // tokens: the context of a model that is not known
 const PAUSE_MS = 500; // of the writer, after which changed parts are sent
 
-let pause = null;
+/** @type {number | undefined} */
+let pause;
 let asked = 0; // how often the server was asked
 let heard = 0; // the number of the latest question that was answered
 
@@ -38,7 +39,7 @@ export function toldOfCut(story, tokens) {
 }
 
 /** Whether the model reads only the end of the story, as far as is known. */
-export const isCut = () => session.reads?.cut_tokens > 0;
+export const isCut = () => (session.reads?.cut_tokens ?? 0) > 0;
 
 /** The server counts characters, and the browser the units of UTF-16. */
 function unitsOf(text, characters) {

@@ -19,7 +19,7 @@ function messages() {
   const { reads, text, story } = session;
   const { summary } = partsOf(story);
   const before = summary.trim() ? `\n\nWhat happened before:\n${summary.trim()}` : "";
-  const cut = text.slice(0, reads.at).slice(-CHARACTERS * reads.room);
+  const cut = text.slice(0, reads?.at).slice(-CHARACTERS * reads?.room);
   return [{ role: "user", content: `${REQUEST}${before}\n\nThe beginning:\n${cut}` }];
 }
 
@@ -80,4 +80,4 @@ export function Summary() {
 }
 
 /** Only a model with a chat template can be told to summarise, and only text that is cut needs it. */
-const canDraft = () => !!model()?.meta?.chat_template && session.reads?.at > 0;
+const canDraft = () => !!model()?.meta?.chat_template && (session.reads?.at ?? 0) > 0;

@@ -32,10 +32,40 @@ import { body, continuing, own, samplingOf } from "./request.js";
 import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
 import { stop, stopOne } from "./stopping.js";
 
+/** @import { StreamEvent } from "../server/api.js" */
+/** @import { Sampling, Story, Token, TreeNode } from "../story/tree.js" */
+
+/** @typedef {StreamEvent & {index: number, text: string, tokens?: Token[], reasoning?: string}} Taken */
+
+/** One request, from the start to its end.
+    @typedef {object} Run
+    @property {Story} story
+    @property {string} point the node that its candidates continue
+    @property {string | null} replaces the text that they rewrite
+    @property {boolean} isFresh its candidates began without text
+    @property {(TreeNode | null)[]} nodes its candidates, by index
+    @property {string | null} id the server's, from its start on
+    @property {string | undefined} asked the model that was asked for
+    @property {string | undefined} model the one that computes
+    @property {number | null} loading 0 to 1, while the model loads
+    @property {boolean} over
+    @property {AbortController} abort
+    @property {number} tokens that came so far
+    @property {number} began when, as performance.now() has it
+    @property {Promise<void>} known until then it cannot be named to the server
+    @property {() => void} knows
+    @property {number} [position] in the queue
+    @property {number} [seed]
+    @property {string | null} [prompt] if it was sent
+    @property {number} [number] of the question what the model reads
+    @property {string} [end] of the prompt, which the first tokens may spell again
+    @property {Set<number>} [begun] candidates that have text of their own */
+
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
 const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
 
-let pause = null;
+/** @type {number | undefined} */
+let pause;
 
 /** Prefills the prompt while the writer pauses, and shows how many tokens it has. */
 export function awaitPause() {
@@ -68,7 +98,9 @@ const UNNAMED = ["Untitled", "Chat"];
 
 /** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
     `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite; with
-    `more` that is the one that is rewritten there. */
+    `more` that is the one that is rewritten there.
+    @type {(how?: {n?: number, more?: boolean, anyway?: boolean, replaces?: string | null}) =>
+      Promise<void>} */
 export async function ask({ n = wanted(), more = false, anyway = false, replaces = null } = {}) {
   commit();
   fail(null);
@@ -85,16 +117,19 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   quit(old);
   setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);
+  /** @type {Sampling} */
   const also = anyway ? { ignore_eos: true } : {};
+  /** @type {(i: number) => Sampling} */
   const sampling = (i) => ({ ...samplingOf(i, count), ...also });
-  const own = passage && { replaces: passage };
+  const own = passage ? { replaces: passage } : {};
   const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
   await start(point, nodes, { ...also, ...(passage && (await rewriting(story, point, passage, count))) });
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
 
-/** Requests rewrites of the selected text, which stand beside it as branches. */
+/** Requests rewrites of the selected text, which stand beside it as branches.
+    @type {(from: number, to: number) => Promise<void>} */
 export async function rewrite(from, to) {
   commit();
   const { story, text } = session;
@@ -124,11 +159,12 @@ function nameByItsWords() {
   if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
 }
 
-/** Stops these candidates, and each request that has no others. */
+/** Stops these candidates, and each request that has no others.
+    @type {(nodes: TreeNode[]) => void} */
 function quit(nodes) {
   for (const run of session.runs) {
     if (run.nodes.every((node) => !node || nodes.includes(node))) stop(run);
-    else for (const { id } of run.nodes.filter((node) => nodes.includes(node))) stopOne(id);
+    else for (const node of run.nodes) if (node && nodes.includes(node)) stopOne(node.id);
   }
 }
 
@@ -147,16 +183,20 @@ function place() {
   changed("story");
 }
 
+/** @type {(story: Story, point: string, sampling?: Sampling, after?: string | null,
+      fields?: Partial<TreeNode>) => TreeNode} */
 const candidate = (story, point, sampling, after = null, fields = {}) =>
   addNode(story, point, { state: "running", sampling, tokens: [], ...fields }, after);
 
+/** @type {(story: Story, nodes: TreeNode[], aside?: boolean) => void} */
 function setAside(story, nodes, aside = true) {
   for (const node of nodes) node.aside = aside;
   store.keep(story, nodes);
   changed("story");
 }
 
-/** Adds candidates to the story's model's running request for the same; false when there is none. */
+/** Adds candidates to the story's model's running request for the same; false when there is none.
+    @type {(point: string, passage: string | null, add: number) => Promise<boolean>} */
 async function extended(point, passage, add) {
   const asked = model()?.id;
   const isSame = (run) => run.point === point && run.replaces === passage && run.isFresh;
@@ -171,9 +211,14 @@ async function extended(point, passage, add) {
   }
 }
 
-/** Starts one request that fills these nodes; text that a node has already is continued. */
-async function start(point, nodes, prompt = null) {
+/** Starts one request that fills these nodes; text that a node has already is continued.
+    @type {(point: string, nodes: TreeNode[], prompt?: Record<string, any>) => Promise<void>} */
+async function start(point, nodes, prompt = {}) {
   const { story } = session;
+  let knows = () => {};
+  /** @type {Promise<void>} */
+  const known = new Promise((resolve) => (knows = () => resolve()));
+  /** @type {Run} */
   const run = {
     story,
     point,
@@ -183,19 +228,20 @@ async function start(point, nodes, prompt = null) {
     id: null,
     asked: model()?.id,
     model: baseModel(),
-    loading: null, // 0 to 1, while the model loads
+    loading: null,
     over: false,
     abort: new AbortController(),
     tokens: 0,
     began: performance.now(),
+    known,
+    knows,
   };
-  run.known = new Promise((resolve) => (run.knows = resolve)); // until then it cannot be named to the server
   session.runs.add(run);
   store.keep(story, [story.nodes[point]]); // which has new children
   changed("story", "status");
   try {
     const { text, ...request } = { ...body(story, point, nodes.length), ...prompt };
-    if (request.token_healing) run.end = text.slice(-HEALED);
+    if (request.token_healing) run.end = text?.slice(-HEALED);
     await withText(run, request, text);
     const left = run.nodes.filter((node) => node && !node.aside).length;
     say(left ? `${left} ${left === 1 ? "candidate is" : "candidates are"} complete` : ENDS_HERE);
@@ -206,7 +252,8 @@ async function start(point, nodes, prompt = null) {
   }
 }
 
-/** Follows the request; when the server has forgotten the candidate to continue, its text is sent instead. */
+/** Follows the request; when the server has forgotten the candidate to continue, its text is sent instead.
+    @type {(run: Run, request: Record<string, any>, text?: string) => Promise<void>} */
 async function withText(run, request, text) {
   try {
     await follow(run, request);
@@ -217,6 +264,7 @@ async function withText(run, request, text) {
   }
 }
 
+/** @type {(run: Run, request: Record<string, any>) => Promise<void>} */
 async function follow(run, request) {
   run.prompt = request.continue ? null : request.prompt;
   run.number = numbered();
@@ -229,6 +277,7 @@ async function follow(run, request) {
   }
 }
 
+/** @type {Record<string, (run: Run, event: StreamEvent, touched: Set<TreeNode>) => void>} */
 const TAKERS = {
   loading(run, { progress }) {
     if (run.loading === null) {
@@ -252,7 +301,7 @@ const TAKERS = {
     answered();
   },
   stream(run, event, touched) {
-    const { index, text, tokens, reasoning } = withoutReturns(event);
+    const { index, text, tokens, reasoning } = withoutReturns(/** @type {Taken} */ (event));
     const node = run.nodes[index];
     run.tokens += tokens?.length ?? 1;
     if (!node) return;
@@ -279,11 +328,12 @@ const TAKERS = {
     changed("story");
   },
   extend(run, { first, count }, touched) {
-    const own = run.replaces && { replaces: run.replaces };
+    const own = run.replaces ? { replaces: run.replaces } : {};
     for (let index = first; index < count; index++) {
-      run.nodes[index] = candidate(run.story, run.point, apart(session.settings.values), null, own);
-      name(run, run.nodes[index], index);
-      touched.add(run.nodes[index]);
+      const node = candidate(run.story, run.point, apart(session.settings.values), null, own);
+      run.nodes[index] = node;
+      name(run, node, index);
+      touched.add(node);
     }
     store.keep(run.story, [run.story.nodes[run.point]]);
     changed("story");
@@ -293,14 +343,15 @@ const TAKERS = {
   },
 };
 
-/** A candidate's tokens without the end of the prompt that its first ones spell. */
+/** A candidate's tokens without the end of the prompt that its first ones spell.
+    @type {(run: Run, index: number, text: string, tokens: Token[]) => Token[]} */
 function healed(run, index, text, tokens) {
   const begun = (run.begun ??= new Set());
   if (begun.has(index)) return tokens;
   if (text) begun.add(index);
   const spelt = tokens.map((token) => token.text).join("");
   const surplus = spelt.endsWith(text) ? spelt.slice(0, spelt.length - text.length) : "";
-  let left = run.end.includes(surplus) ? surplus.length : 0;
+  let left = run.end?.includes(surplus) ? surplus.length : 0;
   return tokens.map((token) => {
     const gone = token.text.slice(0, left);
     left -= gone.length;
@@ -308,54 +359,60 @@ function healed(run, index, text, tokens) {
   });
 }
 
+/** @type {(token: Token, gone: string) => Token} */
 function withoutBeginning({ text, top, ...token }, gone) {
   const others = top?.filter((one) => one.text.startsWith(gone) && one.text !== gone);
+  /** @type {(one: Token) => Token} */
   const rest = (one) => ({ ...one, text: one.text.slice(gone.length) });
-  return { ...token, text: text.slice(gone.length), ...(top && { top: others.map(rest) }) };
+  return { ...token, text: text.slice(gone.length), ...(others && { top: others.map(rest) }) };
 }
 
 export const ENDS_HERE = "The model would end here.";
 
-/** Removes a candidate without text, and counts it at its place: the model, or a stop string, ends it. */
+/** Removes a candidate without text, and counts it at its place: the model, or a stop string, ends it.
+    @type {(run: Run, index: number, stopText?: string | null) => void} */
 function endedAtOnce({ story, point, nodes }, index, stopText) {
   const by = stopText ? "string" : "model";
   const node = story.nodes[point];
   node.ends = { ...node.ends, [by]: (node.ends?.[by] ?? 0) + 1 };
   const gone = nodes[index];
+  if (!gone) return;
   drop(story, gone);
   nodes[index] = null;
   store.keep(story, [node, gone]);
   changed("story");
 }
 
-const redraw = ({ nodes }) => changed(...nodes.filter(Boolean).map(({ id }) => id));
+/** @type {(run: Run) => void} */
+const redraw = ({ nodes }) => changed(...nodes.flatMap((node) => node?.id ?? []));
 
-/** The server's name for a node's text; `from` counts the sequence's tokens before the node's first one. */
+/** The server's name for a node's text; `from` counts the sequence's tokens before the node's first one.
+    @type {(run: Run, node: TreeNode | null, index: number) => void} */
 function name(run, node, index) {
-  if (!node) return; // chosen before it began
+  if (!node || !run.id) return; // chosen before it began
   node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true, model: run.model };
-  node.seed = (run.seed + index) % (2 ** 32 - 1);
+  node.seed = ((run.seed ?? 0) + index) % (2 ** 32 - 1);
 }
 
+/** @type {(run: Run, error: Error) => void} */
 function failed(run, error) {
   for (const node of run.nodes) if (node?.state === "running") node.state = "interrupted";
   if (error instanceof ApiError) fail(error);
   else lost();
 }
 
-/** Ends a run; candidates without text are removed from the story. */
+/** Ends a run; candidates without text are removed from the story.
+    @type {(run: Run) => void} */
 function over(run) {
   run.over = true;
   run.knows();
   session.runs.delete(run);
   const { story } = run;
-  for (const node of run.nodes) {
-    if (node?.state !== "running") continue;
-    node.state = "cancelled";
-  }
-  const empty = run.nodes.filter((node) => node && !node.text && !["stop", "length"].includes(node.state));
+  for (const node of run.nodes) if (node?.state === "running") node.state = "cancelled";
+  const nodes = run.nodes.flatMap((node) => node ?? []);
+  const empty = nodes.filter(({ text, state = "" }) => !text && !["stop", "length"].includes(state));
   for (const node of empty) drop(story, node);
-  const kept = run.nodes.filter((node) => node && story.nodes[node.id]);
+  const kept = nodes.filter(({ id }) => story.nodes[id]);
   store.keep(story, [story.nodes[run.point], ...kept, ...empty]);
   changed("story", "status", ...kept.map((node) => node.id));
   answered();
@@ -363,38 +420,47 @@ function over(run) {
 
 // ---- variants of one candidate -----------------------------------------------------------------------
 
+/** @type {(node: TreeNode) => string} */
+const parentOf = ({ parent }) => /** @type {string} */ (parent); // a candidate is no root
+
+/** @type {(id: string) => Promise<void>} */
 export async function longer(id) {
   const { story } = session;
   const node = story.nodes[id];
   fail(null);
   Object.assign(node, { state: "running", aside: false });
   changed(id, "candidates");
-  await start(node.parent, [node], { ...own(node), ...continuing(story, id) });
+  await start(parentOf(node), [node], { ...own(node), ...continuing(story, id) });
 }
 
-/** Generates another candidate in place of this one, which is set aside. */
+/** Generates another candidate in place of this one, which is set aside.
+    @type {(id: string) => Promise<void>} */
 export async function again(id) {
   const { story } = session;
   const old = story.nodes[id];
   stopOne(id);
   fail(null);
   const { replaces } = old;
-  const node = candidate(story, old.parent, old.sampling, id, replaces && { replaces });
+  const parent = parentOf(old);
+  const node = candidate(story, parent, old.sampling, id, replaces ? { replaces } : {});
   setAside(story, [old]);
-  const fields = replaces && (await rewriting(story, old.parent, replaces));
-  await start(old.parent, [node], { ...own(old), ...fields });
+  const fields = replaces && (await rewriting(story, parent, replaces));
+  await start(parent, [node], { ...own(old), ...fields });
   if (!node.text) setAside(story, [old], false);
 }
 
-/** Continues from another token in place of token i. */
+/** Continues from another token in place of token i.
+    @type {(id: string, i: number, token: Token) => Promise<void>} */
 export async function branch(id, i, token) {
   const { story } = session;
   const old = story.nodes[id];
-  const tokens = [...old.tokens.slice(0, i), { ...token, top: old.tokens[i].top }];
+  const parent = parentOf(old);
+  const known = old.tokens ?? [];
+  const tokens = [...known.slice(0, i), { ...token, top: known[i].top }];
   const text = tokens.map((one) => one.text).join("");
   const { replaces } = old;
-  const node = candidate(story, old.parent, old.sampling, id, { text, tokens, replaces });
+  const node = candidate(story, parent, old.sampling, id, { text, tokens, replaces });
   changed("story");
   const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
-  await start(old.parent, [node], { ...own(old), ...prompt, ...(replaces && lengthLike(replaces, text)) });
+  await start(parent, [node], { ...own(old), ...prompt, ...(replaces && lengthLike(replaces, text)) });
 }

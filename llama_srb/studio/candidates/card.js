@@ -169,7 +169,7 @@ function takePart(event, node) {
 /** Where the word at a place ends; null at the end of the text. */
 function wordEnd(text, at) {
   const word = /\S/.test(text[at - 1] ?? "") ? /^\S*/ : /^\s*\S*/;
-  const end = at + word.exec(text.slice(at))[0].length;
+  const end = at + (word.exec(text.slice(at))?.[0].length ?? 0);
   return end < text.length ? end : null;
 }
 

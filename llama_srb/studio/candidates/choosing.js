@@ -19,14 +19,17 @@ import { ask, awaitPause } from "./asking.js";
 import { behindPassage } from "./rewrite.js";
 import { freeze } from "./stopping.js";
 
-/** Adds a candidate to the text, up to `end` if given, and requests the next ones. */
+/** @import { Story, TreeNode } from "../story/tree.js" */
+
+/** Adds a candidate to the text, up to `end` if given, and requests the next ones.
+    @type {(id: string, end?: number | null) => Promise<void>} */
 export async function choose(id, end = null) {
   commit();
   note();
   const { story } = session;
   const node = story.nodes[id];
   const passage = passageFor(story, node);
-  const rest = passage ? behindPassage(story, node.parent, passage) : behindPoint(story);
+  const rest = passage ? behindPassage(story, node.parent ?? story.root, passage) : behindPoint(story);
   freeze(node);
   const tail = end === null ? null : split(story, id, end);
   node.seen = true;
@@ -43,26 +46,31 @@ export async function choose(id, end = null) {
     await ask();
 }
 
+/** @type {(story: Story) => string} */
 const behindPoint = (story) =>
   session.point && !isChat() ? textBehind(story, session.point, session.at) : "";
 
-/** The passage in whose place a candidate is put: it rewrites that, or is the old text beside rewrites. */
+/** The passage in whose place a candidate is put: it rewrites that, or is the old text beside rewrites.
+    @type {(story: Story, node: TreeNode) => string | undefined} */
 function passageFor(story, { replaces, text, parent }) {
-  return replaces ?? childrenOf(story, parent).find((one) => one.replaces === text)?.replaces;
+  return replaces ?? childrenOf(story, parent ?? story.root).find((one) => one.replaces === text)?.replaces;
 }
 
-/** Adds the writer's edited version beside a candidate. */
+/** Adds the writer's edited version beside a candidate.
+    @type {(id: string, text: string) => void} */
 export function edit(id, text) {
   const { story } = session;
   const old = story.nodes[id];
   if (text === old.text) return;
   const { pinned, replaces } = old;
-  const node = addNode(story, old.parent, { text, source: "edit", state: "stop", pinned, replaces }, id);
+  const parent = /** @type {string} */ (old.parent);
+  const node = addNode(story, parent, { text, source: "edit", state: "stop", pinned, replaces }, id);
   old.aside = true;
-  store.keep(story, [node, old, story.nodes[old.parent]]);
+  store.keep(story, [node, old, story.nodes[parent]]);
   changed("story");
 }
 
+/** @type {(id: string, fields: Partial<TreeNode>) => void} */
 export function mark(id, fields) {
   const node = session.story.nodes[id];
   Object.assign(node, fields);
@@ -78,24 +86,28 @@ export function splitHere() {
   changed("story");
 }
 
-/** Joins a node with its parent. */
+/** Joins a node with its parent.
+    @type {(id: string) => void} */
 export function joinToParent(id) {
   const { story } = session;
-  const gone = joinable(story, id).id;
+  const gone = joinable(story, id)?.id;
+  if (!gone) return;
   store.keep(story, join(story, id));
   redirect(gone, id);
   if (session.point === gone) setPoint(null);
   changed("story");
 }
 
-/** Sends the writer's message in a chat. */
+/** Sends the writer's message in a chat.
+    @type {(text: string) => Promise<void>} */
 export async function sayInChat(text) {
   note();
   const { story } = session;
-  const node = addNode(story, story.current, { text, source: "user" });
+  const said = story.current;
+  const node = addNode(story, said, { text, source: "user" });
   story.current = node.id;
   setPoint(null);
-  store.keep(story, [node, story.nodes[node.parent]]);
+  store.keep(story, [node, story.nodes[said]]);
   refresh();
   await ask();
 }

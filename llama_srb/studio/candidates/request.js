@@ -8,9 +8,18 @@ import { isContinuable, modelField, session } from "../story/session.js";
 import { pathTo, promptFor } from "../story/tree.js";
 import { structureField, textsOf } from "../ui/fields.js";
 
+/** @import { PromptFields, Sampling, Story, TreeNode } from "../story/tree.js" */
+
+/** The body of POST /v1/events for candidates: a prompt or messages, and fields of the settings, which the
+    server's table describes. `text` is not sent: what the model reads, should `continue` not be known.
+    @typedef {Partial<PromptFields> & {messages?: Message[], n: number, model?: string, story?: object,
+      logprobs: number, token_healing?: boolean, [field: string]: any}} Request */
+/** @typedef {{role: string, content: string}} Message */
+
 const FIELDS_OF_ALL = new Set(["seed"]);
 
-/** The sampling values of a candidate: the common ones, and its own value of each spread. */
+/** The sampling values of a candidate: the common ones, and its own value of each spread.
+    @type {(index: number, n: number) => Sampling} */
 export function samplingOf(index, n) {
   const { values, spreads } = session.settings;
   const shares = Object.entries(spreads).map(([name, [from, to]]) => {
@@ -20,6 +29,7 @@ export function samplingOf(index, n) {
   return { ...apart(values), ...Object.fromEntries(shares) };
 }
 
+/** @type {(story: Story, point: string, n: number) => Request} */
 export function body(story, point, n) {
   const { settings } = session;
   const each = Array.from({ length: n }, (_, index) => samplingOf(index, n));
@@ -41,6 +51,7 @@ export function body(story, point, n) {
 
 const ROLES = { user: "user", model: "assistant" };
 
+/** @type {(story: Story, point: string) => Message[]} */
 function messages(story, point) {
   const said = pathTo(story, point).filter((node) => node.text);
   const system = story.system.trim() ? [{ role: "system", content: story.system }] : [];
@@ -50,21 +61,24 @@ function messages(story, point) {
   ];
 }
 
-/** The sampling values of one node, as fields of a request with n = 1. */
+/** The sampling values of one node, as fields of a request with n = 1.
+    @type {(node: TreeNode) => Sampling} */
 export const own = ({ sampling }) =>
   Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
 
 /** The prompt fields at a node. A story that is cut, or has other parts than its text, is sent as a whole. A
-    word that the writer has begun may go on. */
+    word that the writer has begun may go on.
+    @type {(story: Story, id: string) => PromptFields & Record<string, any>} */
 function promptOf(story, id) {
   const isWhole = hasParts(story) || isCut();
   const fields = promptFor(story, id, isWhole ? () => false : isContinuable);
   const last = pathTo(story, id).findLast(({ text }) => text);
-  const healing = fields.prompt && last.source !== "model" && { token_healing: true };
+  const healing = fields.prompt && last?.source !== "model" && { token_healing: true };
   return { ...fields, ...partsFor(story, fields.text), ...healing };
 }
 
-/** The prompt fields that let a candidate grow. */
+/** The prompt fields that let a candidate grow.
+    @type {(story: Story, id: string) => Record<string, any>} */
 export function continuing(story, id) {
   if (story.kind === "chat") return { messages: messages(story, id), continue_final_message: true };
   return { prompt: undefined, continue: undefined, token_healing: undefined, ...promptOf(story, id) };

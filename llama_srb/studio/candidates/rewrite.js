@@ -17,13 +17,13 @@ const ENDED = /[.!?…。！？]+["'”’»)\]*」』]*$/;
 export function passageIn(text, from, to) {
   const selected = text.slice(from, to);
   const first = from + selected.length - selected.trimStart().length;
-  const [gap] = /[ \t]*$/.exec(text.slice(0, first));
+  const [gap = ""] = /[ \t]*$/.exec(text.slice(0, first)) ?? [];
   return selected.trim() ? [first - gap.length, from + selected.trimEnd().length] : null;
 }
 
 /** Gives the beginning of a rewrite, text as well as tokens, the space that the passage begins with. */
 export function beginLike(passage, node) {
-  const [gap] = /^[ \t]*/.exec(passage);
+  const [gap = ""] = /^[ \t]*/.exec(passage) ?? [];
   const spaced = (text) => gap + text.trimStart();
   node.text = spaced(node.text);
   const first = node.tokens?.findIndex(({ text }) => text.trim());

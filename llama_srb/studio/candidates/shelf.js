@@ -8,7 +8,7 @@ export function Shelf() {
   useChanges("shelf", "story");
   const { scraps } = session.story;
   const keepSelection = () => {
-    const field = document.getElementById("editor");
+    const field = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("editor"));
     const text = field?.value.slice(field.selectionStart, field.selectionEnd);
     if (text) shelve(text);
   };

@@ -13,6 +13,7 @@ export function backToText() {
 
 /** Moves the focus to the first card, or to the button in its place; false when there is none. */
 export function enterCards() {
+  /** @type {HTMLElement | null} */
   const card = document.querySelector("#candidates .card, #candidates .ended button");
   card?.focus();
   return !!card;
@@ -33,7 +34,7 @@ const SCROLLS = { ArrowDown: 1, ArrowUp: -1 }; // the text of a card that is rea
 export function walk(event, list) {
   if (event.target.closest("textarea, input") || event.ctrlKey || event.metaKey || event.altKey) return;
   const cards = [...list.querySelectorAll(".card, .more")];
-  const here = cards.indexOf(document.activeElement.closest(".card, .more"));
+  const here = cards.indexOf(document.activeElement?.closest(".card, .more"));
   const { key } = event;
   const action = here >= 0 && cards[here].querySelector(`[data-key="${CSS.escape(key.toLowerCase())}"]`);
   if (key in SCROLLS && here >= 0 && isReading()) scrollText(cards[here], SCROLLS[key]);
@@ -56,12 +57,15 @@ export function placeIn(box, { clientX, clientY }) {
   const found = document.caretPositionFromPoint?.(clientX, clientY);
   const range = found ? null : document.caretRangeFromPoint?.(clientX, clientY);
   const node = found ? found.offsetNode : range?.startContainer;
-  const offset = found ? found.offset : range?.startOffset;
+  const offset = found ? found.offset : (range?.startOffset ?? 0);
   const isBeside = ({ parentElement }) => parentElement.closest("del, .alternatives");
   const walker = document.createTreeWalker(box, NodeFilter.SHOW_TEXT, (text) =>
     isBeside(text) ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT,
   );
   let before = 0;
-  while (walker.nextNode() && walker.currentNode !== node) before += walker.currentNode.data.length;
+  while (walker.nextNode() && walker.currentNode !== node) before += lengthOf(walker.currentNode);
   return walker.currentNode === node ? before + offset : before;
 }
+
+/** @type {(node: Node) => number} */
+const lengthOf = (node) => node.nodeValue?.length ?? 0;

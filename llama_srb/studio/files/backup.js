@@ -14,7 +14,9 @@ async function backUp() {
   const heads = await store.stories();
   const all = [];
   for (const { id } of heads) {
-    const { base: _, ...story } = await store.load(id);
+    const stored = await store.load(id);
+    if (!stored) continue; // another tab has removed it meanwhile
+    const { base: _, ...story } = stored;
     all.push(story);
   }
   const day = new Date().toISOString().slice(0, 10);

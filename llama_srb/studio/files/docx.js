@@ -10,7 +10,8 @@ export const DOCX = "application/vnd.openxmlformats-officedocument.wordprocessin
 const XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
 const LEVELS = 6;
 
-/** The text of a .docx. */
+/** The text of a .docx.
+    @type {(buffer: ArrayBuffer) => Promise<string>} */
 export async function fromDocx(buffer) {
   const parsed = await readXml(buffer, "word/document.xml");
   if (parsed === null) throw new Error("it has no word/document.xml");
@@ -19,6 +20,7 @@ export async function fromDocx(buffer) {
   return lines.join("\n").replaceAll("\r", "");
 }
 
+/** @type {(buffer: ArrayBuffer, part: string) => Promise<Document | null>} */
 async function readXml(buffer, part) {
   const xml = await readZipped(buffer, part);
   if (xml === null) return null;
@@ -27,13 +29,21 @@ async function readXml(buffer, part) {
   return parsed;
 }
 
-/** The names of styles by their ids. Ids are words of Word's language, but headings' names are English. */
+/** The names of styles by their ids. Ids are words of Word's language, but headings' names are English.
+    @type {(styles: Document | null) => Map<string | null, string | null>} */
 function namesOf(styles) {
   const all = [...(styles?.getElementsByTagNameNS(WORDS, "style") ?? [])];
-  const [id, value] = ["styleId", "val"].map((name) => (one) => one?.getAttributeNS(WORDS, name));
-  return new Map(all.map((one) => [id(one), value(one.getElementsByTagNameNS(WORDS, "name")[0])]));
+  /** @type {(one: Element | undefined, name: string) => string | null} */
+  const attributeOf = (one, name) => one?.getAttributeNS(WORDS, name) ?? null;
+  return new Map(
+    all.map((one) => [
+      attributeOf(one, "styleId"),
+      attributeOf(one.getElementsByTagNameNS(WORDS, "name")[0], "val"),
+    ]),
+  );
 }
 
+/** @type {Record<string, (part: Element) => string | null>} */
 const SIGNS = {
   t: ({ textContent }) => textContent,
   tab: () => "\t",
@@ -41,6 +51,7 @@ const SIGNS = {
   noBreakHyphen: () => "-",
 };
 
+/** @type {(paragraph: Element, names: Map<string | null, string | null>) => string} */
 function lineOf(paragraph, names) {
   const [style] = paragraph.getElementsByTagNameNS(WORDS, "pStyle");
   const id = style?.getAttributeNS(WORDS, "val") ?? "";
@@ -53,7 +64,8 @@ function lineOf(paragraph, names) {
   return level && text ? `${"#".repeat(Math.min(LEVELS, Number(level[1] || 1)))} ${text}` : text;
 }
 
-/** The parts of a .docx with this text. */
+/** The parts of a .docx with this text.
+    @type {(title: string, text: string) => BlobPart[]} */
 export function toDocx(title, text) {
   const lines = text.split("\n").map(paragraphOf).join("");
   const styles = Array.from({ length: LEVELS }, (_, i) => headingStyle(i + 1)).join("");
@@ -83,17 +95,20 @@ export function toDocx(title, text) {
   });
 }
 
+/** @type {(list: [type: string, target: string][]) => string} */
 const relations = (list) =>
   `${XML}<Relationships xmlns="${PARTS}/relationships">${list
     .map(([type, target], i) => `<Relationship Id="r${i + 1}" Type="${type}" Target="${target}"/>`)
     .join("")}</Relationships>`;
 
+/** @type {(level: number) => string} */
 const headingStyle = (level) =>
   `<w:style w:type="paragraph" w:styleId="Heading${level}"><w:name w:val="heading ${level}"/>` +
   `<w:basedOn w:val="Normal"/><w:pPr><w:keepNext/><w:spacing w:before="360" w:after="120"/>` +
   `<w:outlineLvl w:val="${level - 1}"/></w:pPr>` +
   `<w:rPr><w:b/><w:sz w:val="${36 - 3 * level}"/></w:rPr></w:style>`;
 
+/** @type {(line: string) => string} */
 function paragraphOf(line) {
   const [, marks, title] = /^(#{1,6}) +(.*)$/.exec(line) ?? [];
   const style = marks ? `<w:pPr><w:pStyle w:val="Heading${marks.length}"/></w:pPr>` : "";
@@ -103,7 +118,9 @@ function paragraphOf(line) {
   return `<w:p>${style}${runs.join("<w:r><w:tab/></w:r>")}</w:p>`;
 }
 
+/** @type {Record<string, string>} */
 const SPECIAL = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const FORBIDDEN = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu; // in XML
 
+/** @type {(text: string) => string} */
 const escaped = (text) => text.replace(FORBIDDEN, "").replace(/[&<>"]/g, (sign) => SPECIAL[sign]);

@@ -5,22 +5,33 @@ import { addNode, newStory, textOf } from "../story/tree.js";
 import { fromDocx } from "./docx.js";
 import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 
+/** @import { Entry } from "../background/parts.js" */
+/** @import { Story, Token, TreeNode } from "../story/tree.js" */
+
+/** Entries of a lorebook, and how many are left out, being off.
+    @typedef {{lore: Entry[], off: number}} Lore */
+
 const FORMAT = "llama-srb studio";
 const BACKUP = "llama-srb studio backup";
 
+/** @type {(story: Story) => string} */
 export const toMarkdown = (story) => `# ${story.name}\n\n${textOf(story)}\n`;
+/** @type {(story: Story) => string} */
 export const toJson = (story) => JSON.stringify({ format: FORMAT, version: 1, story }, null, 1);
 
-/** All stories as the parts of one file. */
+/** All stories as the parts of one file.
+    @type {(stories: Story[]) => string[]} */
 export const toBackup = (stories) => [
   `{"format": "${BACKUP}", "version": 1, "stories": [`,
   ...stories.flatMap((story, i) => [i ? ",\n" : "\n", JSON.stringify(story)]),
   "\n]}\n",
 ];
 
+/** @type {(from: {id: any}) => string | null} */
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
-/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8. */
+/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8.
+    @type {(file: File) => Promise<string>} */
 async function textOfFile(file) {
   const bytes = await file.arrayBuffer();
   try {
@@ -30,8 +41,9 @@ async function textOfFile(file) {
   throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
 }
 
-/** A file's story, under new ids; the stories of a backup as a list; {lore, off} of a lorebook. Error when it
-    is none of them. */
+/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. Error when it
+    is none of them.
+    @type {(file: File) => Promise<Story | Story[] | Lore>} */
 export async function fromFile(file) {
   const { name } = file;
   if (/\.docx$/i.test(name)) return fromWord(file);
@@ -52,6 +64,7 @@ const EXPECTED =
   "a story of the studio, of Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI, or world info " +
   "of SillyTavern";
 
+/** @type {(file: File) => Promise<Story>} */
 async function fromWord(file) {
   const text = await fromDocx(await file.arrayBuffer()).catch((error) => {
     throw new Error(`${file.name} is no story: ${error.message}`);
@@ -61,6 +74,7 @@ async function fromWord(file) {
   return story;
 }
 
+/** @type {(name: string, text: string) => Story} */
 function fromText(name, text) {
   const [, title, rest] = /^# (.*)\n\n?([\s\S]*)$/.exec(text) ?? [null, name.replace(/\.\w+$/, ""), text];
   const story = newStory(title);
@@ -68,9 +82,13 @@ function fromText(name, text) {
   return story;
 }
 
+/** @type {[(data: any) => unknown, (data: any, name: string) => Story | Story[] | Lore][]} */
 const READERS = [
   [(data) => data.format === FORMAT, (data) => ours(data.story)],
-  [(data) => data.format === BACKUP, (data) => data.stories.map((story) => ours(story, idOf(story)))],
+  [
+    (data) => data.format === BACKUP,
+    (data) => data.stories.map((/** @type {any} */ story) => ours(story, idOf(story))),
+  ],
   [(data) => data.nodes && (data.current !== undefined || data.hoisted), loom],
   [isKobold, kobold],
   [(data) => data.prompt !== undefined, mikupad],
@@ -78,11 +96,13 @@ const READERS = [
 ];
 
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. With an `id` the
-    story gets it, and its nodes keep theirs. */
+    story gets it, and its nodes keep theirs.
+    @type {(from: any, id?: string | null) => Story} */
 export function ours(
   { name, kind, system, tags, scraps, parts, model, root, current, nodes, created, changed, trashed },
   id = null,
 ) {
+  /** @type {Story} */
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
@@ -100,13 +120,19 @@ export function ours(
   return story;
 }
 
+/** @type {(...values: string[]) => (value: any) => boolean} */
 const one =
   (...values) =>
   (value) =>
     values.includes(value);
+/** @type {(value: unknown) => boolean} */
 const isFlag = (value) => typeof value === "boolean";
+/** @type {(value: unknown) => boolean} */
 const isText = (value) => typeof value === "string";
-const isToken = (token) => isText(token?.text) && (token.top ?? []).every(({ text }) => isText(text));
+/** @type {(token: any) => boolean} */
+const isToken = (token) =>
+  isText(token?.text) && (token.top ?? []).every((/** @type {any} */ one) => isText(one.text));
+/** @type {Record<string, (value: any) => boolean>} */
 const KEPT = {
   source: one("user", "model", "edit"),
   state: one("stop", "length", "cancelled", "timeout", "interrupted", "error", "running"),
@@ -125,31 +151,38 @@ const KEPT = {
   tokens: (tokens) => Array.isArray(tokens) && tokens.every(isToken),
 };
 
+/** Adds a tree of a file's nodes under a node.
+    @type {(story: Story, parent: string, nodes: any, id: string, current: string,
+      keepsIds?: boolean) => void} */
 function graft(story, parent, nodes, id, current, keepsIds = false) {
   const work = [[parent, id]];
   const known = new Set();
   while (work.length) {
-    const [under, from] = work.pop();
+    const [under, from] = /** @type {[string, string]} */ (work.pop());
     const found = nodes[from];
     if (!found || known.has(from)) continue; // a circle ends here
     known.add(from);
     const kept = Object.entries(KEPT).filter(([field, fits]) => field in found && fits(found[field]));
     const own = keepsIds && idOf({ id: from }) && !story.nodes[from] ? { id: from } : {};
     const node = addNode(story, under, { ...own, text: String(found.text ?? "") });
-    for (const [field] of kept) node[field] = found[field];
+    Object.assign(node, Object.fromEntries(kept.map(([field]) => [field, found[field]])));
     if (node.state === "running") node.state = "interrupted";
     if (from === current) story.current = node.id;
     for (const child of [...(found.children ?? [])].reverse()) work.push([node.id, child]);
   }
 }
 
-/** The state of a note: a flat table of nodes that name their parents. */
+/** The state of a note: a flat table of nodes that name their parents.
+    @type {(data: any, name: string) => Story} */
 function loom(data, name) {
+  /** @type {Record<string, string[]>} */
   const children = {};
-  for (const [id, { parentId }] of Object.entries(data.nodes)) (children[parentId ?? ""] ??= []).push(id);
+  /** @type {[string, any][]} */
+  const entries = Object.entries(data.nodes);
+  for (const [id, { parentId }] of entries) (children[parentId ?? ""] ??= []).push(id);
   const story = newStory(name);
   const nodes = Object.fromEntries(
-    Object.entries(data.nodes).map(([id, { text, bookmarked, unread, collapsed, parentId }]) => [
+    entries.map(([id, { text, bookmarked, unread, collapsed, parentId }]) => [
       id,
       {
         text,
@@ -165,25 +198,29 @@ function loom(data, name) {
   return story;
 }
 
-/** A session: each property is JSON within the JSON; a piece of the prompt is the writer's or one token. */
+/** A session: each property is JSON within the JSON; a piece of the prompt is the writer's or one token.
+    @type {(data: any, name: string) => Story} */
 function mikupad(data, name) {
+  /** @type {(value: any) => any} */
   const property = (value) => (typeof value === "string" ? asJson(value) : value);
   const story = newStory(String(property(data.name) ?? name));
   const said = property(data.prompt) ?? [];
+  /** @type {TreeNode | null} */
   let node = null;
   for (const chunk of typeof said === "string" ? [{ type: "user", content: said }] : said) {
     const source = chunk.type === "user" ? "user" : "model";
-    if (node?.source !== source) node = addNode(story, story.current, { source, seen: true });
+    if (!node || node.source !== source) node = addNode(story, story.current, { source, seen: true });
     story.current = node.id;
     node.text += String(chunk.content ?? "");
-    if (source === "model") (node.tokens ??= []).push(tokenOf(chunk));
+    if (source === "model") (node.tokens ??= []).push(/** @type {Token} */ (tokenOf(chunk)));
   }
   for (const { tokens, ...one } of Object.values(story.nodes))
     if (!tokens?.every(Boolean)) delete story.nodes[one.id].tokens;
   return story;
 }
 
-/** The value of a JSON text, without carriage returns; the text itself when it is none. */
+/** The value of a JSON text, without carriage returns; the text itself when it is none.
+    @type {(text: string) => any} */
 function asJson(text) {
   try {
     return JSON.parse(text, /\\r|\\u000d/i.test(text) ? withoutReturn : undefined);
@@ -192,9 +229,11 @@ function asJson(text) {
   }
 }
 
+/** @type {(key: string, value: any) => any} */
 const withoutReturn = (_, value) => (typeof value === "string" ? value.replaceAll("\r", "") : value);
 
-/** A token with its probabilities in our form; null when it has none. */
+/** A token with its probabilities in our form; null when it has none.
+    @type {(chunk: any) => Token | null} */
 function tokenOf({ content, prob, completion_probabilities }) {
   const [{ probs } = {}] = completion_probabilities ?? [];
   if (!Array.isArray(probs) || completion_probabilities.length !== 1) return null;

@@ -4,18 +4,27 @@
 import { newEntry } from "../background/parts.js";
 import { addNode, newStory } from "../story/tree.js";
 
+/** @import { Entry } from "../background/parts.js" */
+/** @import { Story } from "../story/tree.js" */
+/** @import { Lore } from "./exchange.js" */
+
 const ORDER = 100; // as in docs/stories.md
 const AND_ANY = 0; // SillyTavern's logic of second keys that is also ours
 
+/** @type {(value: unknown) => string[]} */
 const listOf = (value) =>
   (Array.isArray(value) ? value : String(value ?? "").split(",")).map((key) => String(key).trim());
+/** @type {(value: unknown) => string} */
 const lines = (value) => listOf(value).filter(Boolean).join("\n");
+/** @type {(value: any, least?: number) => number | null} */
 const count = (value, least = 0) => (Number.isInteger(value) && value >= least ? value : null);
 
-/** An entry of our lore. */
+/** An entry of our lore.
+    @type {(fields: any) => Entry} */
 const entry = ({ name, text, ...fields }) =>
   newEntry({ ...fields, name: String(name ?? ""), text: String(text ?? "") });
 
+/** @type {(one: any) => Entry} */
 const ofNovelAi = ({ displayName, text, keys, forceActivation, searchRange, contextConfig }) =>
   entry({
     name: displayName,
@@ -27,6 +36,7 @@ const ofNovelAi = ({ displayName, text, keys, forceActivation, searchRange, cont
     budget: count(contextConfig?.tokenBudget, 2), // 1 means all of the context
   });
 
+/** @type {(one: any) => Entry} */
 const ofTavern = ({ comment, name, content, key, keys, constant, order, insertion_order, ...others }) =>
   entry({
     name: comment || name,
@@ -37,36 +47,46 @@ const ofTavern = ({ comment, name, content, key, keys, constant, order, insertio
     order: count(order ?? insertion_order) ?? ORDER,
   });
 
-/** The book in a character's JSON has the logic among its extensions. */
+/** The book in a character's JSON has the logic among its extensions.
+    @type {(one: any) => string} */
 function secondKeys({ selective, selectiveLogic, extensions, keysecondary, secondary_keys }) {
   const logic = selectiveLogic ?? extensions?.selectiveLogic ?? AND_ANY;
   return selective && logic === AND_ANY ? lines(keysecondary ?? secondary_keys) : "";
 }
 
+/** @type {(one: any) => boolean} */
 const isOff = ({ enabled, disable }) => enabled === false || disable === true;
 
+/** @type {(data: any) => any} */
 const bookOf = (data) => data.data?.character_book ?? data.character_book ?? data;
 
+/** @type {[(data: any) => boolean, (one: any) => Entry][]} */
 const FORMS = [
   [(data) => data.lorebookVersion !== undefined, ofNovelAi],
   [(data) => typeof bookOf(data).entries === "object", ofTavern],
 ];
 
+/** @type {(data: any) => boolean} */
 export const isLore = (data) => FORMS.some(([knows]) => knows(data));
 
-/** The entries of a lorebook or of world info as {lore, off}: ours, and how many are left out, being off. */
+/** The entries of a lorebook or of world info.
+    @type {(data: any) => Lore} */
 export function loreFrom(data) {
-  const read = FORMS.find(([knows]) => knows(data))[1];
-  const all = Object.values(bookOf(data).entries ?? {}).filter((one) => one && typeof one === "object");
+  const read = /** @type {(one: any) => Entry} */ (FORMS.find(([knows]) => knows(data))?.[1]);
+  const all = /** @type {any[]} */ (Object.values(bookOf(data).entries ?? {})).filter(
+    (one) => one && typeof one === "object",
+  );
   const on = all.filter((one) => !isOff(one));
   return { lore: on.map(read).filter(({ text }) => text.trim()), off: all.length - on.length };
 }
 
+/** @type {(data: any) => boolean} */
 export const isKobold = (data) => Array.isArray(data.actions) && data.prompt !== undefined;
 
 const TURNS = /\{\{\[(?:INPUT|OUTPUT)(?:_END)?\]\}\}/g; // marks between the writer's and the model's turns
 
-/** A save of KoboldAI Lite: its prompt is the writer's, its actions follow each other. */
+/** A save of KoboldAI Lite: its prompt is the writer's, its actions follow each other.
+    @type {(data: any, name: string) => Story} */
 export function kobold({ story_name, prompt, actions, memory, authorsnote, worldinfo }, name) {
   const story = newStory(String(story_name || name));
   for (const [i, text] of [prompt, ...actions].entries()) {

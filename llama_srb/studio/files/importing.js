@@ -10,7 +10,7 @@ export async function importFile(file) {
   try {
     const found = await fromFile(file);
     if (Array.isArray(found)) await bringBack(found);
-    else if (found.lore) await addLore(found);
+    else if ("lore" in found) await addLore(found);
     else await adopt(found);
   } catch (error) {
     fail(error);
@@ -26,6 +26,6 @@ export function takeDrops() {
   addEventListener("drop", async (event) => {
     if (!hasFiles(event)) return;
     event.preventDefault();
-    for (const file of [...event.dataTransfer.files]) await importFile(file);
+    for (const file of [...(event.dataTransfer?.files ?? [])]) await importFile(file);
   });
 }

@@ -6,9 +6,12 @@ const END = 0x06054b50;
 const LONGEST_COMMENT = 65_557; // bytes from the last record's beginning to the end of a file
 const MOST = 64e6; // bytes of one file after decompression
 
+/** @typedef {Uint8Array<ArrayBuffer>} Bytes */
+
 const DAMAGED = "the zip file is damaged";
 
-/** The text of one file in a zip; null if it is not there. Error when the zip is none, or damaged. */
+/** The text of one file in a zip; null if it is not there. Error when the zip is none, or damaged.
+    @type {(buffer: ArrayBuffer, wanted: string) => Promise<string | null>} */
 export async function readZipped(buffer, wanted) {
   try {
     return await find(buffer, wanted);
@@ -18,6 +21,7 @@ export async function readZipped(buffer, wanted) {
   }
 }
 
+/** @type {(buffer: ArrayBuffer, wanted: string) => Promise<string | null>} */
 async function find(buffer, wanted) {
   const data = new DataView(buffer);
   let at = buffer.byteLength - 22;
@@ -35,6 +39,7 @@ async function find(buffer, wanted) {
   return null;
 }
 
+/** @type {(buffer: ArrayBuffer, data: DataView, entry: number) => Promise<string>} */
 async function decompressed(buffer, data, entry) {
   const method = data.getUint16(entry + 10, true);
   const size = data.getUint32(entry + 20, true);
@@ -48,6 +53,7 @@ async function decompressed(buffer, data, entry) {
   return new TextDecoder().decode(content);
 }
 
+/** @type {(packed: Blob) => Promise<Blob>} */
 async function inflated(packed) {
   const reader = packed.stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
   const parts = [];
@@ -60,7 +66,8 @@ async function inflated(packed) {
   return new Blob(parts);
 }
 
-/** A zip file of texts by path. */
+/** A zip file of texts by path.
+    @type {(files: Record<string, string>) => Bytes[]} */
 export function zipped(files) {
   const parts = [];
   const central = [];
@@ -78,7 +85,8 @@ export function zipped(files) {
   return [...parts, ...central, record(END, [0, 0, count, count, size, offset, 0], "2222442")];
 }
 
-/** A record of a zip file: its mark, and numbers of two or four bytes. */
+/** A record of a zip file: its mark, and numbers of two or four bytes.
+    @type {(mark: number, values: number[], sizes: string) => Bytes} */
 function record(mark, values, sizes) {
   const bytes = new Uint8Array(4 + [...sizes].reduce((sum, size) => sum + Number(size), 0));
   const data = new DataView(bytes.buffer);
@@ -98,6 +106,7 @@ const TABLE = Uint32Array.from({ length: 256 }, (_, i) => {
   return value;
 });
 
+/** @type {(bytes: Uint8Array) => number} */
 function checksum(bytes) {
   let value = 0xffffffff;
   for (const byte of bytes) value = TABLE[(value ^ byte) & 255] ^ (value >>> 8);

@@ -12,11 +12,12 @@ export function Conflict() {
   useChanges("server", "text");
   const { conflict, story } = session;
   if (conflict?.remote.id !== story.id) return null;
-  const texts = [textOf(story), textOf(conflict.remote)];
-  const from = Math.max(0, firstDifference(...texts) - BEFORE);
+  const [here, there] = [textOf(story), textOf(conflict.remote)];
+  const from = Math.max(0, firstDifference(here, there) - BEFORE);
+  /** @type {[title: string, text: string, changed: number, isOther: boolean][]} */
   const sides = [
-    ["On this device", texts[0], story.changed, false],
-    ["On the other device", texts[1], conflict.remote.changed, true],
+    ["On this device", here, story.changed, false],
+    ["On the other device", there, conflict.remote.changed, true],
   ];
   return html`<section class="notice conflict" role="alert" aria-label="Two versions of this story">
     <p>This story was changed here and on another device. Which text goes on?

@@ -8,6 +8,7 @@ import { call } from "./api.js";
 
 const STATES = { unloaded: "not loaded", loading: "loading", loaded: "loaded", failed: "failed to load" };
 
+/** @type {string | null} */
 let fieldsOf = null; // the name of the model whose defaults session.fields has
 let last = Promise.resolve(); // the last refresh
 let due = false; // a refresh has not begun yet
@@ -35,7 +36,7 @@ async function readFields() {
 }
 
 /** The name of the story's model; null when the server has one model. */
-const nameOfMany = () => (session.models.length > 1 ? model().id : null);
+const nameOfMany = () => (session.models.length > 1 ? (model()?.id ?? null) : null);
 
 /** Reads the models again. Calls while one waits to begin share it. Errors are reported by status.js. */
 export function refreshModels() {
@@ -89,17 +90,17 @@ export function ModelChoice() {
   useEffect(() => void refreshModels(), []);
   const { models, story } = session;
   if (models.length < 2 && !isUnserved()) return null;
-  const { status } = model();
+  const { id: answering, status } = model() ?? {};
   return html`<label class="field">Model
     <select value=${isUnserved() ? story.model : (chosenModel()?.id ?? "")} onFocus=${refreshModels}
       onPointerDown=${refreshModels} onChange=${(event) => choose(event.target.value)}>
-      <option value="">${`the server's default (${defaultModel().id})`}</option>
+      <option value="">${`the server's default (${defaultModel()?.id})`}</option>
       ${isUnserved() && html`<option disabled>${story.model}</option>`}
       ${models.map(
         ({ id, parent, status }) => html`<option key=${id} value=${id}>
         ${told(id, parent && `${kindOf(id)} of ${parent}`, STATES[status?.value])}</option>`,
       )}</select></label>
-    ${status?.error && html`<p class="bad">${model().id} failed to load: ${status.error}</p>`}`;
+    ${status?.error && html`<p class="bad">${answering} failed to load: ${status.error}</p>`}`;
 }
 
 /** Says that the story's model is not served. */
@@ -108,7 +109,7 @@ export function Unserved() {
   if (!isUnserved()) return null;
   const { model: name } = session.story;
   return html`<p class="notice" role="alert">${`This story's model, ${name}, is not served any more; `}
-    ${`${defaultModel().id} answers until you choose another.`}</p>`;
+    ${`${defaultModel()?.id} answers until you choose another.`}</p>`;
 }
 
 /** How far the load is that a candidate waits for. */

@@ -12,8 +12,10 @@ import { learnModels, learnTasks, Unserved } from "./models.js";
 const EVERY_MS = 3000;
 const AWAY_MS = 1000; // while it is away
 
+/** @type {{state: string, needsKey: boolean, refused: boolean, counts: boolean, engine: any}} */
 const server = { state: "unknown", needsKey: false, refused: false, counts: false, engine: null };
-let timer = null;
+/** @type {number | undefined} */
+let timer;
 
 /** Polls the server for as long as the page is open. */
 export async function watch() {
@@ -61,7 +63,7 @@ async function learn() {
 async function count() {
   try {
     const stats = await call("GET", "v1/stats");
-    server.engine = (stats.models?.[baseModel()] ?? stats).engine;
+    server.engine = (stats.models?.[baseModel() ?? ""] ?? stats).engine;
   } catch (error) {
     server.counts = !(error instanceof ApiError);
   }

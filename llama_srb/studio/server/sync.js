@@ -20,13 +20,23 @@ const EVERY_MS = 10_000; // to learn of other devices
 const QUIET_MS = 2000; // after a change, until it is sent
 const PATH = "v1/stories";
 
+/** @import { Head, Story } from "../story/tree.js" */
+
+/** A story as the server lists it; `state`: "kept", "trash" or "removed".
+    @typedef {{id: string, version: string, name: string, state: string}} Listed */
+
+/** The state of the exchange. `on`: whether the server stores stories; null: not known. `at`: when all was
+    equal. `refused`: the stories that cannot be exchanged, by their ids.
+    @type {{on: boolean | null, error: string | null, at: number | null,
+      refused: Map<string, {name: string, message: string}>}} */
 export const sharing = {
-  on: null, // null: not known
-  error: null, // of all
-  refused: new Map(), // story id → {name, message}: the story cannot be exchanged
-  at: null, // when all was equal
+  on: null,
+  error: null,
+  refused: new Map(),
+  at: null,
 };
-let timer = null;
+/** @type {number | undefined} */
+let timer;
 let working = false;
 let next = EVERY_MS; // from the end of the round that runs
 
@@ -38,7 +48,8 @@ export function share() {
   later(0);
 }
 
-/** Begins a round in so many milliseconds; if one runs, so many behind it, or sooner. */
+/** Begins a round in so many milliseconds; if one runs, so many behind it, or sooner.
+    @type {(ms: number) => void} */
 export function later(ms) {
   next = Math.min(next, ms);
   if (working) return;
@@ -62,7 +73,9 @@ async function round(isNow = false) {
   if (sharing.on !== false) later(next);
 }
 
+/** @type {(error: Error) => boolean} */
 const isAway = (error) => error instanceof TypeError; // that of fetch
+/** @type {(error: Error) => string} */
 const messageOf = (error) => (isAway(error) ? "the server does not answer" : error.message);
 
 async function exchange() {
@@ -83,6 +96,7 @@ async function exchange() {
   if (isFirst) await list();
 }
 
+/** @type {(data: Listed[]) => Promise<void>} */
 async function sendRemoved(data) {
   for (const id of store.read(REMOVED, [])) {
     if (data.some((entry) => entry.id === id && entry.state !== "removed"))
@@ -95,7 +109,8 @@ async function sendRemoved(data) {
   }
 }
 
-/** Settles a story; what is in its way is told beside its name, and is in no other story's way. */
+/** Settles a story; what is in its way is told beside its name, and is in no other story's way.
+    @type {(id: string, head?: Head, entry?: Listed) => Promise<boolean>} */
 async function tried(id, head, entry) {
   try {
     const isEqual = await settle(id, head, entry);
@@ -103,29 +118,32 @@ async function tried(id, head, entry) {
     return isEqual;
   } catch (error) {
     if (isAway(error)) throw error;
-    sharing.refused.set(id, { name: (head ?? entry).name, message: error.message });
+    sharing.refused.set(id, { name: (head ?? entry)?.name ?? "", message: error.message });
     return false;
   }
 }
 
-/** Makes a story equal in both places; false if that has to wait. */
+/** Makes a story equal in both places; false if that has to wait.
+    @type {(id: string, head?: Head, entry?: Listed) => Promise<boolean>} */
 async function settle(id, head, entry) {
-  if (!head) return entry.state === "removed" || fetchStory(entry, null);
+  if (!head) return !entry || entry.state === "removed" || fetchStory(entry, null);
   const isChanged = !head.base || head.changed !== head.base.at;
   const isKnown = head.base && entry?.version === head.base.version;
-  const isGone = !entry || entry.state === "removed";
   if (id === session.story.id && session.runs.size) return false; // when the candidates are complete
-  if (isGone && entry && !isChanged) return forget(head);
-  if (isGone || (isKnown && isChanged)) return put(head, isGone ? null : entry.version);
+  if (entry?.state === "removed" && !isChanged) return forget(head);
+  if (!entry || entry.state === "removed") return put(head, null);
+  if (isKnown && isChanged) return put(head, entry.version);
   if (isKnown) return follow(head, entry);
   return isChanged ? reconcile(head, entry) : fetchStory(entry, head);
 }
 
-/** Sends a story; `version`: the one that it replaces. */
+/** Sends a story; `version`: the one that it replaces.
+    @type {(head: Head, version: string | null) => Promise<boolean>} */
 async function put(head, version) {
   const story = head.id === session.story.id ? session.story : await store.load(head.id);
   if (!story || (isEmpty(story) && !version)) return true;
   const { id, changed: at, trashed } = story; // as it is sent: it may change meanwhile
+  /** @type {Record<string, string>} */
   const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
   const response = await send("PUT", `${PATH}/${id}`, light(story), undefined, condition);
   const entry = await response.json();
@@ -134,14 +152,17 @@ async function put(head, version) {
   return true;
 }
 
+/** @type {(story: Story) => boolean} */
 const isEmpty = ({ nodes, name }) => name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
 
+/** @type {(story: Story) => object} */
 function light({ base: _, trashed: __, nodes, ...head }) {
   const some = Object.values(nodes).map(({ tokens: _, ref: __, ...node }) => [node.id, node]);
   return { ...head, nodes: Object.fromEntries(some) };
 }
 
-/** Notes that a story, as it was at its `changed`, is equal to a version of the server. */
+/** Notes that a story, as it was at its `changed`, is equal to a version of the server.
+    @type {(id: string, at: number, version: string) => Promise<void>} */
 async function keepBase(id, at, version) {
   const base = { version, at };
   if (session.story.id !== id) return store.amend(id, at, { base });
@@ -150,7 +171,8 @@ async function keepBase(id, at, version) {
   await store.flush();
 }
 
-/** Takes a change of the trash over from another device. */
+/** Takes a change of the trash over from another device.
+    @type {(head: Head, entry: Listed) => Promise<boolean>} */
 async function follow(head, { version, state }) {
   const trashed = state === "trash" ? (head.trashed ?? Date.now()) : null;
   if (!head.trashed === !trashed) return true;
@@ -159,50 +181,58 @@ async function follow(head, { version, state }) {
   return true;
 }
 
+/** @type {(head: Head) => Promise<boolean>} */
 async function forget({ id }) {
   if (id === session.story.id) return true; // not while it is open
   await store.remove(id);
   return true;
 }
 
-/** Puts the server's version in place of ours, which has not changed, or which there is not. */
+/** Puts the server's version in place of ours, which has not changed, or which there is not.
+    @type {(entry: Listed, head: Head | null) => Promise<boolean>} */
 async function fetchStory(entry, head) {
   const { story } = await load(entry);
   const older = head && (await store.load(head.id));
   return take(older ? withTokens(story, older) : story, entry, head?.changed);
 }
 
-async function load({ id }) {
+/** @type {(entry: Listed) => Promise<{story: Story, version: string}>} */
+async function load({ id, version: listed }) {
   const response = await send("GET", `${PATH}/${id}`);
-  const version = response.headers.get("ETag").replaceAll('"', "");
+  const version = response.headers.get("ETag")?.replaceAll('"', "") ?? listed;
   return { story: ours(await response.json(), id), version };
 }
 
-/** Puts a version in place of the story as it was at its time `at`; false if that has changed since. */
+/** Puts a version in place of the story as it was at its time `at`; false if that has changed since.
+    @type {(story: Story, entry: Listed, at?: number) => Promise<boolean>} */
 async function take(story, { version, state }, at) {
   story.trashed = state === "trash" ? story.changed : null;
   story.base = { version, at: story.changed };
   return place(story, at);
 }
 
+/** @type {(story: Story, at?: number) => Promise<boolean>} */
 async function place(story, at) {
   if (story.id !== session.story.id) return store.replace(story, at);
   return replaceOpen(story, at) && store.flush();
 }
 
-/** A story with all that a version of the server has, which does not have all of it. */
+/** A story with all that a version of the server has, which does not have all of it.
+    @type {(story: Story, version: string) => Story} */
 const united = (story, version) =>
   Object.assign(story, { base: { version, at: 0 }, changed: Date.now(), trashed: null });
 
 const conflicts = new Map(); // story id → the versions here and there of a conflict, which are read once only
 
-/** Both have changed: what one of them has is kept; else the writer decides. */
+/** Both have changed: what one of them has is kept; else the writer decides.
+    @type {(head: Head, entry: Listed) => Promise<boolean>} */
 async function reconcile(head, entry) {
   const isOpen = head.id === session.story.id;
   const versions = `${head.changed} ${entry.version}`;
   const isKnown = session.conflict?.version === entry.version;
   if (isOpen ? isKnown : conflicts.get(head.id) === versions) return false;
   const mine = await store.load(head.id);
+  if (!mine) return false; // another tab has removed it meanwhile
   const { story: remote, version } = await load(entry);
   const here = merge(mine, remote);
   const there = merge(remote, mine);
@@ -223,7 +253,8 @@ async function reconcile(head, entry) {
 }
 
 /** Ends the conflict of the open story with this device's text or the other one; both stay as branches. If
-    more than the text differs, the version that is not chosen is kept as a story of its own, too. */
+    more than the text differs, the version that is not chosen is kept as a story of its own, too.
+    @type {(isOther: boolean) => Promise<void>} */
 export async function decide(isOther) {
   await finished(leaveAll);
   commit();
@@ -243,6 +274,7 @@ export async function decide(isOther) {
   later(0);
 }
 
+/** @type {(story: Story) => Promise<void>} */
 async function keepBeside({ base: _, ...story }) {
   await store.replace({ ...story, id: newId(), name: titled(story.name, " (other version)") });
   await list();

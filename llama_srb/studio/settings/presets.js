@@ -27,7 +27,10 @@ function keepOwn(presets) {
 
 const isSpread = (value) => Object(value) === value && "from" in value;
 
-/** A preset's fields as settings of the page. */
+/** @import { Settings } from "../story/session.js" */
+
+/** A preset's fields as settings of the page.
+    @type {(fields: Record<string, any>) => Partial<Settings>} */
 function settingsOf({ n, max_tokens, stop, ...fields }) {
   const entries = Object.entries(fields);
   const spreads = entries.filter(([, value]) => isSpread(value));
@@ -42,10 +45,12 @@ function settingsOf({ n, max_tokens, stop, ...fields }) {
 
 /** All presets by their keys, as {title, about, settings}. */
 function presets() {
+  /** @type {[string, any][]} */
   const servers = session.presets.map(({ name, title, about, fields }) => [
     SERVERS + name,
     { title, about, settings: settingsOf(fields) },
   ]);
+  /** @type {[string, any][]} */
   const writers = Object.entries(own()).map(([name, settings]) => [
     WRITERS + name,
     { title: name, about: "", settings },

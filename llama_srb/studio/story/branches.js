@@ -22,7 +22,7 @@ export function Branches() {
   const [here, setHere] = useState(story.current);
   const path = new Set(pathTo(story).map((node) => node.id));
   const focus = story.nodes[here] ? here : story.current;
-  const top = story.nodes[only] ? only : story.root;
+  const top = only && story.nodes[only] ? only : story.root;
   const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id), top);
   const zoomBy = (factor) => setZoom(Math.min(LARGEST, Math.max(SMALLEST, zoom * factor)));
   const box = useRef();

@@ -11,6 +11,9 @@ import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
 import { newStory, textOf, withoutReturns } from "./tree.js";
 
+/** @import { Lore } from "../files/exchange.js" */
+/** @import { Head, Story } from "./tree.js" */
+
 export async function begin() {
   await store.open();
   await list();
@@ -27,6 +30,7 @@ export async function list() {
   changed("stories");
 }
 
+/** @type {(id: string) => Promise<void>} */
 export async function openStory(id) {
   if (id === session.story?.id) await finished(leaveAll);
   commit();
@@ -64,6 +68,7 @@ export async function writeHere() {
   await openStory(session.story.id);
 }
 
+/** @type {(story: Story, steps?: any) => void} */
 function show(story, steps = null) {
   stopAll();
   session.elsewhere = false;
@@ -77,12 +82,14 @@ function show(story, steps = null) {
   followModel();
 }
 
+/** @type {(name?: string, kind?: string) => Promise<void>} */
 export async function createStory(name = "Untitled", kind = "story") {
   const story = newStory(name, kind);
   await adopt(story);
 }
 
-/** Opens a new or imported story and stores it. It opens at once, so that what is typed next goes into it. */
+/** Opens a new or imported story and stores it. It opens at once, so that what is typed next goes into it.
+    @type {(story: Story) => Promise<void>} */
 export async function adopt(story) {
   commit();
   store.keep(story, Object.values(story.nodes));
@@ -92,7 +99,8 @@ export async function adopt(story) {
 }
 
 /** Puts another device's version in place of the open story as it was at its time `was`; the caret stays.
-    False if the writer has changed the story since: nothing waits here, so that no key comes in between. */
+    False if the writer has changed the story since: nothing waits here, so that no key comes in between.
+    @type {(story: Story, was?: number) => boolean} */
 export function replaceOpen(story, was) {
   commit();
   const { story: old, at, point } = session;
@@ -101,18 +109,20 @@ export function replaceOpen(story, was) {
   show(story);
   store.keepAsIs(story, [...Object.values(story.nodes), ...gone.map((node) => ({ ...node, gone: true }))]);
   store.keepHistory({ story: story.id }); // which begins anew
-  if (story.nodes[point]) setPoint(point);
+  if (point && story.nodes[point]) setPoint(point);
   refresh(Math.min(at, session.text.length));
   return true;
 }
 
-/** Changes the name or the tags of the open story. */
+/** Changes the name or the tags of the open story.
+    @type {(fields: Partial<Story>) => Promise<void>} */
 export async function rename(fields) {
   await writeHere();
   await nameStory(fields);
 }
 
-/** Adds entries to the lore of the open story; `off`: how many of the file were left out, being off. */
+/** Adds entries to the lore of the open story; `off`: how many of the file were left out, being off.
+    @type {(found: Lore) => Promise<void>} */
 export async function addLore({ lore, off }) {
   await writeHere();
   const { story } = session;
@@ -121,7 +131,8 @@ export async function addLore({ lore, off }) {
   say(`${lore.length} entries added to the lore of “${story.name}”${left}`);
 }
 
-/** Finds the words in all nodes, and in the names and tags of stories. */
+/** Finds the words in all nodes, and in the names and tags of stories.
+    @type {(words: string) => Promise<{story: string, id?: string, text?: string}[]>} */
 export async function search(words) {
   await store.flush();
   const has = (text) => text?.toLowerCase().includes(words.toLowerCase());
@@ -129,6 +140,7 @@ export async function search(words) {
   return [...names.map(({ id }) => ({ story: id })), ...(await store.find(({ text }) => has(text)))];
 }
 
+/** @type {(place: {story: string, id?: string}) => Promise<void>} */
 export async function openPlace({ story, id }) {
   if (story !== session.story.id) await openStory(story);
   if (id && session.story.nodes[id]) goTo(id);
@@ -147,20 +159,23 @@ export async function discard() {
   say(`“${story.name}” is in the trash`);
 }
 
-/** Takes a story out of the trash and opens it. */
+/** Takes a story out of the trash and opens it.
+    @type {(head: Head) => Promise<void>} */
 export async function restore(head) {
   if (head.id === session.story.id) session.story.trashed = null; // it could not be stored and left
   await mark({ ...head, trashed: null });
   await openStory(head.id);
 }
 
+/** @type {(head: Head) => Promise<void>} */
 async function mark(head) {
   store.keep(head);
   await store.flush();
   await list();
 }
 
-/** Removes stories of the trash for ever. */
+/** Removes stories of the trash for ever.
+    @type {(heads: Head[]) => Promise<void>} */
 export async function removeForever(heads) {
   for (const { id, base } of heads) {
     await store.remove(id);

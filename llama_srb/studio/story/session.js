@@ -5,95 +5,178 @@ import { changed } from "../ui/ui.js";
 import * as store from "./store.js";
 import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
 
+/** @import { Entry } from "../background/parts.js" */
+/** @import { Run } from "../candidates/asking.js" */
+/** @import { Head, Ref, Story, TreeNode } from "./tree.js" */
+
+/** The settings of requests and of the page, in localStorage.
+    @typedef {object} Settings
+    @property {number} n
+    @property {number} n_branches candidates while the tree is looked at
+    @property {number} max_tokens
+    @property {{kind: string, count: number}} length tokens, sentences or paragraphs
+    @property {boolean} next
+    @property {number} alternatives
+    @property {boolean} colours
+    @property {boolean | null} reading one candidate at a time; null: on phones
+    @property {boolean} full
+    @property {string} preset the key of the one that was chosen last (presets.js)
+    @property {Record<string, any>} values of fields, by their names
+    @property {Record<string, [number, number]>} spreads the first and the last candidate's values
+    @property {string} stop one a line
+    @property {{kind: string, text: string}} structure */
+
+/** A model of the server, or an adapter that has a name: an entry of /v1/models.
+    @typedef {object} Model
+    @property {string} id
+    @property {string[]} [aliases]
+    @property {string} [parent] of an adapter: its model
+    @property {Record<string, any>} [meta]
+    @property {{value: string, [more: string]: any}} [status] */
+
+/** What the model reads: the server's answer for a prompt, and `at`, where in the text it begins.
+    @typedef {Record<string, any> &
+      {begins: number, cut_tokens: number, at?: number, entries?: Entry[]}} Reads */
+
+/** Another device's version of the open story, and the words for what differs.
+    @typedef {{remote: Story, version: string, fields: string[]}} Conflict */
+
+/** @typedef {Record<string, any> & {id: string}} Task an entry of /v1/tasks */
+/** A preset of the server.
+    @typedef {{name: string, title: string, about: string, fields: Record<string, any>}} Preset */
+/** @typedef {{message: string, param?: string | null}} Shown an error that is shown */
+
+/** The page's state.
+    @typedef {object} Session
+    @property {Story} story the open one; there is none only until the page has begun
+    @property {Head[]} stories
+    @property {Head[]} trash
+    @property {boolean} saved all that is written is stored in this browser
+    @property {Conflict | null} conflict of the open story
+    @property {Task[]} tasks that the key may use
+    @property {Model[]} models of the server, and their adapters that have names
+    @property {string | null} defaultModel the one that answers requests without a name; null: there is one
+    @property {Preset[]} presets
+    @property {Record<string, any> | null} fields of the server, with their bounds
+    @property {string} text
+    @property {number | null} caret where the editor's caret is put next, when the text was not typed
+    @property {number} at where the caret is
+    @property {[number, number] | null} selected of the text, while the writer has selected some
+    @property {string | null} point the node that candidates continue, when that is not the end of the text
+    @property {string | null} replaces the text behind the point that candidates rewrite
+    @property {Set<Run>} runs
+    @property {Shown | null} error
+    @property {Settings} settings
+    @property {{tokens: number, cached: number} | null} prompt the last prefilled one
+    @property {Reads | null} reads
+    @property {string | null} exact the last prompt that the server has shown
+    @property {string | null} refused why the server cannot make the prompt
+    @property {boolean} watching the panel of what the model reads is open
+    @property {string} said for screen readers
+    @property {string | null} compare
+    @property {boolean} branching the tree is open
+    @property {boolean} elsewhere another tab changes this story */
+
+/** @type {Settings} */
 export const DEFAULTS = {
   n: 4,
-  n_branches: 8, // while the tree is looked at
+  n_branches: 8,
   max_tokens: 60,
-  length: { kind: "tokens", count: 0 }, // or sentences, paragraphs
+  length: { kind: "tokens", count: 0 },
   next: true,
   alternatives: 10,
   colours: false,
-  reading: null, // one candidate at a time; null: on phones
+  reading: null,
   full: false,
-  preset: "", // the key of the one that was chosen last (presets.js)
+  preset: "",
   values: {},
   spreads: {},
   stop: "",
   structure: { kind: "none", text: "" },
 };
 
+/** @type {Session} */
 export const session = {
-  story: null,
+  story: /** @type {any} */ (null),
   stories: [],
-  trash: [], // stories, without their nodes
-  saved: true, // all that is written is stored in this browser
-  conflict: null, // {remote, version}: another device's version of the open story
-  tasks: [], // that the key may use: their entries of /v1/tasks
-  models: [], // of the server, and their adapters that have names
-  defaultModel: null, // the name of the model that answers requests without a name; null: there is one
-  presets: [], // of the server: {name, title, about, fields}
-  fields: null, // of the server, with their bounds
+  trash: [],
+  saved: true,
+  conflict: null,
+  tasks: [],
+  models: [],
+  defaultModel: null,
+  presets: [],
+  fields: null,
   text: "",
-  caret: null, // where the editor's caret is put next, when the text was not typed
-  at: 0, // where the caret is
-  selected: null, // [from, to] of the text, while the writer has selected some
-  point: null, // the node that candidates continue, when that is not the end of the text
-  replaces: null, // the text behind the point that candidates rewrite
+  caret: null,
+  at: 0,
+  selected: null,
+  point: null,
+  replaces: null,
   runs: new Set(),
-  error: null, // {message, param}
+  error: null,
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
-  prompt: null, // {tokens, cached} of the last prefilled prompt
-  reads: null, // what the model reads: the server's parts, and `at`, where in the text it begins
-  exact: null, // the last prompt that the server has shown
-  refused: null, // why the server cannot make the prompt
-  watching: false, // the panel of what the model reads is open
-  said: "", // for screen readers
+  prompt: null,
+  reads: null,
+  exact: null,
+  refused: null,
+  watching: false,
+  said: "",
   compare: null,
-  branching: false, // the tree is open
-  elsewhere: false, // another tab changes this story
+  branching: false,
+  elsewhere: false,
 };
 
+/** @type {(fields: Partial<Settings>) => void} */
 export const setting = (fields) => {
   Object.assign(session.settings, fields);
   store.save("studio.settings", session.settings);
   changed("settings");
 };
 
+/** @type {(name: string) => boolean} */
 export const isTask = (name) => session.tasks.some(({ id }) => id === name);
 
-/** The tasks that the key may tune: an admin sees their private tokens. */
+/** The tasks that the key may tune: an admin sees their private tokens.
+    @type {() => Task[]} */
 export const tunable = () => session.tasks.filter((task) => task.private_tokens);
 
-/** The model that the writer has chosen for the story, if it is served. */
+/** The model that the writer has chosen for the story, if it is served.
+    @type {() => Model | undefined} */
 export const chosenModel = () =>
   session.models.find(
-    ({ id, aliases }) => id === session.story.model || aliases?.includes(session.story.model),
+    ({ id, aliases }) => id === session.story.model || aliases?.includes(session.story.model ?? ""),
   );
 
+/** @type {() => Model | undefined} */
 export const defaultModel = () =>
   session.models.find(({ id }) => id === session.defaultModel) ?? session.models[0];
 
-/** The model that answers the story's requests; undefined before the server's models are known. */
+/** The model that answers the story's requests; undefined before the server's models are known.
+    @type {() => Model | undefined} */
 export const model = () => chosenModel() ?? defaultModel();
 
-/** The name of the model that computes: for an adapter that of its model. */
+/** The name of the model that computes: for an adapter that of its model.
+    @type {() => string | undefined} */
 export const baseModel = () => model()?.parent ?? model()?.id;
 
 /** Whether the server has models, but not the one that the writer has chosen. */
 export const isUnserved = () => !!session.story.model && session.models.length > 0 && !chosenModel();
 
-/** The field of requests that names the chosen model. */
+/** The field of requests that names the chosen model.
+    @type {() => {model?: string}} */
 export function modelField() {
   const { models, story } = session;
-  const name = models.length ? models.length > 1 && chosenModel()?.id : story.model;
+  const name = models.length > 1 ? chosenModel()?.id : !models.length && story.model;
   return name ? { model: name } : {};
 }
 
-/** Whether the story's model can continue a candidate with this `ref`: one of its own. */
+/** Whether the story's model can continue a candidate with this `ref`: one of its own.
+    @type {(ref: Ref) => boolean} */
 export const isContinuable = (ref) => (ref.model ? ref.model === baseModel() : session.models.length < 2);
 
 /** Whether something can be computed without a load: typing loads none of several models. */
-export const isReady = () => session.models.length < 2 || model().status?.value === "loaded";
+export const isReady = () => session.models.length < 2 || model()?.status?.value === "loaded";
 
 /** The number of candidates per request; more while the tree is open. */
 export function wanted() {
@@ -101,10 +184,12 @@ export function wanted() {
   return session.branching ? Math.max(n, n_branches) : n;
 }
 
-/** The text that some of these candidates rewrite; null: they continue the text before them. */
+/** The text that some of these candidates rewrite; null: they continue the text before them.
+    @type {(nodes: TreeNode[]) => string | null} */
 const passageOf = (nodes) => nodes.find(({ replaces, aside }) => replaces && !aside)?.replaces ?? null;
 
-/** Sets the point, and the text behind it that is rewritten: as its candidates do, if none is given. */
+/** Sets the point, and the text behind it that is rewritten: as its candidates do, if none is given.
+    @type {(id: string | null, replaces?: string | null) => void} */
 export function setPoint(id, replaces = id && passageOf(childrenOf(session.story, id))) {
   Object.assign(session, { point: id, replaces });
 }
@@ -113,27 +198,32 @@ export const pointId = () => session.point ?? session.story.current;
 export const isChat = () => session.story.kind === "chat";
 
 /** The candidates at the point; `aside` includes those set aside. The writer's text that stands there is
-    none, nor is the old text beside rewrites. */
+    none, nor is the old text beside rewrites.
+    @type {(aside?: boolean) => TreeNode[]} */
 export function candidates(aside = false) {
   const all = childrenOf(session.story, pointId());
-  const there = new Set(session.point && pathTo(session.story));
+  const there = new Set(session.point ? pathTo(session.story) : []);
   const rewrites = all.some(({ replaces }) => replaces);
+  /** @type {(node: TreeNode) => boolean} */
   const stands = (node) => there.has(node) && (rewrites || node.source === "user");
   return all.filter((node) => !isBlank(node) && (aside || !node.aside) && !stands(node));
 }
 
+/** @type {(message: string) => void} */
 export function say(message) {
   session.said = message;
   changed("said");
 }
 
+/** @type {(error: Shown | null) => void} */
 export function fail(error) {
   session.error = error && { message: error.message, param: error.param ?? null };
   changed("error");
 }
 
 export const AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…";
-/** Functions to call when the server is gone. */
+/** Functions to call when the server is gone.
+    @type {(() => void)[]} */
 export const onLost = [];
 
 const UNKEPT = "the browser could not keep what is new";
@@ -154,6 +244,7 @@ store.saving.push((saved) => {
   changed("saved");
 });
 
+/** @type {(fields: Partial<Story>) => Promise<void>} */
 export async function nameStory(fields) {
   const { story } = session;
   Object.assign(story, fields);
@@ -163,7 +254,8 @@ export async function nameStory(fields) {
   changed("stories", "story");
 }
 
-/** Shows the text of the story, with the caret at its end or at the given place. */
+/** Shows the text of the story, with the caret at its end or at the given place.
+    @type {(caret?: number | null) => void} */
 export function refresh(caret = null) {
   session.text = isChat() ? "" : textOf(session.story);
   session.caret = caret ?? session.text.length;

@@ -7,18 +7,30 @@
 
 import { newId, reached } from "./tree.js";
 
+/** @import { Head, Story, TreeNode } from "./tree.js" */
+
+/** @typedef {TreeNode & {story: string}} Stored a node, with its story's id */
+/** @typedef {{heads: Head[], nodes: Stored[]}} Rescue what a closed page could not write to IndexedDB */
+
 const BLOCKED = "Close the other tabs of the studio: one of them is of an older version and has the stories.";
 const DELAY_MS = 500;
 const AGAIN_MS = 5000; // after a write that the browser refused
 const PART = 500; // tokens in one transaction
 const RESCUE = "studio.rescue."; // and a number of its own for each page, since two may go away at once
+/** @type {IDBDatabase} */
 let database;
+/** @type {number | null} */
 let timer = null;
+/** @type {Map<string, Head | Story>} */
 const heads = new Map(); // story id → story, to be written
+/** @type {Map<string, [string, TreeNode]>} */
 const nodes = new Map(); // node id → [story id, node], to be written; to be deleted, if the node is gone
+/** @type {[Head[], Stored[]]} */
 let part = [[], []]; // what a transaction is at: stories without nodes, and nodes
-let written = Promise.resolve(); // resolves when all flushes so far have ended
+/** @type {Promise<boolean>} */
+let written = Promise.resolve(true); // resolves when all flushes so far have ended
 
+/** @type {<T>(request: IDBRequest<T>) => Promise<T>} */
 const done = (request) =>
   new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
@@ -47,6 +59,7 @@ const rescues = () => Object.keys(localStorage).filter((key) => key.startsWith(R
 /** Restores what closed pages could write to localStorage only, unless it was written again since. */
 async function recover() {
   for (const name of rescues()) {
+    /** @type {Rescue} */
     const rescued = read(name, { heads: [], nodes: [] });
     const stories = database.transaction("stories").objectStore("stories");
     const stored = await Promise.all(rescued.heads.map(({ id }) => done(stories.get(id))));
@@ -64,14 +77,17 @@ async function recover() {
   }
 }
 
+/** @type {(story: string) => IDBKeyRange} */
 const allOf = (story) => IDBKeyRange.bound([story], [story, []]);
 
+/** @type {(work: IDBTransaction) => Promise<unknown>} */
 const over = (work) =>
   new Promise((resolve, reject) => {
     work.oncomplete = resolve;
     work.onabort = () => reject(work.error ?? new Error("the write was aborted"));
   });
 
+/** @type {(newHeads: Head[], newNodes: Stored[]) => Promise<void>} */
 async function put(newHeads, newNodes) {
   const work = database.transaction(["stories", "nodes"], "readwrite");
   for (const head of newHeads) work.objectStore("stories").put(head);
@@ -80,9 +96,11 @@ async function put(newHeads, newNodes) {
   await over(work);
 }
 
+/** @type {(story: Head & {nodes?: unknown}) => Head} */
 const headOf = ({ nodes: _, ...head }) => head;
 
-/** Schedules a write of the story's own fields and of its changed nodes. */
+/** Schedules a write of the story's own fields and of its changed nodes.
+    @type {(story: Head, changed?: TreeNode[]) => void} */
 export function keep(story, changed = []) {
   story.changed = Math.max(Date.now(), story.changed + 1); // each change has another time
   heads.set(story.id, story);
@@ -91,14 +109,16 @@ export function keep(story, changed = []) {
   if (wasSaved) tellSaving(false);
 }
 
-/** Schedules a write of the story's own fields, and of nodes, which is no change of the writer's. */
+/** Schedules a write of the story's own fields, and of nodes, which is no change of the writer's.
+    @type {(story: Head, some?: TreeNode[]) => void} */
 export function keepAsIs(story, some = []) {
   heads.set(story.id, story);
   for (const node of some) nodes.set(node.id, [story.id, node]);
   timer ??= setTimeout(flush, DELAY_MS);
 }
 
-/** Writes undo steps of a story. If the browser refuses, only undo after a reload is lost. */
+/** Writes undo steps of a story. If the browser refuses, only undo after a reload is lost.
+    @type {(steps: {story: string}) => void} */
 export function keepHistory(steps) {
   try {
     database.transaction("history", "readwrite").objectStore("history").put(steps);
@@ -107,12 +127,14 @@ export function keepHistory(steps) {
 
 const STEPS = "studio.steps"; // of a page that went away before they were stored
 
+/** @type {(steps: {story: string}) => void} */
 export function rescueHistory(steps) {
   try {
     save(STEPS, steps);
   } catch {} // they are too many
 }
 
+/** @type {(story: string) => Promise<any>} */
 export async function historyOf(story) {
   const rescued = read(STEPS, null);
   if (rescued?.story === story) {
@@ -123,17 +145,21 @@ export async function historyOf(story) {
   return (await done(database.transaction("history").objectStore("history").get(story))) ?? null;
 }
 
-/** Functions to call with whether everything is written, each time that this changes. */
+/** Functions to call with whether everything is written, each time that this changes.
+    @type {((saved: boolean) => void)[]} */
 export const saving = [];
 let wasSaved = true;
 
+/** @type {(isSaved: boolean) => void} */
 function tellSaving(isSaved) {
   wasSaved = isSaved;
   for (const tell of saving) tell(isSaved);
 }
 
-/** The next part to write, oldest first, up to `limit` tokens; a story comes after all its nodes. */
+/** The next part to write, oldest first, up to `limit` tokens; a story comes after all its nodes.
+    @type {(limit?: number) => [Head[], Stored[]]} */
 function taken(limit = Infinity) {
+  /** @type {Stored[]} */
   const some = [];
   for (const [id, [story, node]] of nodes) {
     if (limit <= 0) break;
@@ -153,11 +179,13 @@ function reschedule() {
 }
 
 /** Writes all pending data, one call after the other; returns whether that succeeded. Refused data is tried
-    again. */
+    again.
+    @type {() => Promise<boolean>} */
 export const flush = () => (written = written.then(writeAll));
 
+/** @type {() => Promise<boolean>} */
 async function writeAll() {
-  clearTimeout(timer);
+  clearTimeout(timer ?? undefined);
   timer = -1; // none is started
   let error = null;
   try {
@@ -176,10 +204,12 @@ async function writeAll() {
   return !error;
 }
 
-/** Functions to call with the browser's error when it refuses a write, with null when a write succeeds. */
+/** Functions to call with the browser's error when it refuses a write, with null when a write succeeds.
+    @type {((error: Error | null) => void)[]} */
 export const refused = [];
 
-/** Functions to call before the page is closed; they pass to keep() what is not stored yet. */
+/** Functions to call before the page is closed; they pass to keep() what is not stored yet.
+    @type {(() => void)[]} */
 export const leaving = [];
 
 addEventListener("pagehide", () => {
@@ -193,7 +223,8 @@ addEventListener("pagehide", () => {
   put(newHeads, newNodes).catch(() => {});
 });
 
-/** False when there is no room; localStorage has only some megabytes. */
+/** False when there is no room; localStorage has only some megabytes.
+    @type {(newHeads: Head[], newNodes: Stored[]) => boolean} */
 function rescue(newHeads, newNodes) {
   try {
     localStorage.setItem(RESCUE + newId(), JSON.stringify({ heads: newHeads, nodes: newNodes }));
@@ -203,13 +234,15 @@ function rescue(newHeads, newNodes) {
   }
 }
 
-/** All stories without their nodes, last changed first. */
+/** All stories without their nodes, last changed first.
+    @type {() => Promise<Head[]>} */
 export async function stories() {
   await recover();
   const all = await done(database.transaction("stories").objectStore("stories").getAll());
   return all.sort((a, b) => b.changed - a.changed);
 }
 
+/** @type {(id: string) => Promise<Story | null>} */
 export async function load(id) {
   await recover();
   const work = database.transaction(["stories", "nodes"]);
@@ -224,7 +257,8 @@ export async function load(id) {
   return { ...head, nodes: known, current: known[current] ? current : head.root };
 }
 
-/** Changes fields of a stored story that is open nowhere, if it has not changed since `at`. */
+/** Changes fields of a stored story that is open nowhere, if it has not changed since `at`.
+    @type {(id: string, at: number, fields: Partial<Head>) => Promise<void>} */
 export async function amend(id, at, fields) {
   const work = database.transaction("stories", "readwrite");
   const store = work.objectStore("stories");
@@ -234,7 +268,8 @@ export async function amend(id, at, fields) {
 }
 
 /** Stores a whole story in place of what there is of it, which is of the time `at` (undefined: nothing);
-    false if it has changed since. */
+    false if it has changed since.
+    @type {(story: Story, at?: number) => Promise<boolean>} */
 export async function replace(story, at = undefined) {
   await flush();
   const work = database.transaction(["stories", "nodes", "history"], "readwrite");
@@ -248,23 +283,27 @@ export async function replace(story, at = undefined) {
   return true;
 }
 
-/** The nodes of all stories for which `fits` is true. */
+/** The nodes of all stories for which `fits` is true.
+    @type {(fits: (node: TreeNode) => unknown) => Promise<Stored[]>} */
 export async function find(fits) {
   const work = database.transaction(["stories", "nodes"]);
   const [heads, all] = await Promise.all(
     ["stories", "nodes"].map((name) => done(work.objectStore(name).getAll())),
   );
+  /** @type {Record<string, Record<string, Stored>>} */
   const trees = Object.fromEntries(heads.map(({ id }) => [id, {}]));
   for (const node of all) if (trees[node.story]) trees[node.story][node.id] = node;
   return heads.flatMap(({ id, root }) => Object.values(reached(root, trees[id])).filter(fits));
 }
 
-/** Deletes a story, and every write of it that is still pending. */
+/** Deletes a story, and every write of it that is still pending.
+    @type {(id: string) => Promise<void>} */
 export async function remove(id) {
+  /** @type {<T extends {id: string, story?: string}>(list: T[]) => T[]} */
   const others = (list) => list.filter((one) => (one.story ?? one.id) !== id);
   heads.delete(id);
   for (const [node, [story]] of nodes) if (story === id) nodes.delete(node);
-  part = part.map(others);
+  part = [others(part[0]), others(part[1])];
   for (const name of rescues()) {
     const rescued = read(name, { heads: [], nodes: [] });
     save(name, { heads: others(rescued.heads), nodes: others(rescued.nodes) });
@@ -276,12 +315,14 @@ export async function remove(id) {
   await over(work);
 }
 
+/** @type {(name: string, fallback: any) => any} */
 export function read(name, fallback) {
   try {
-    return JSON.parse(localStorage.getItem(name)) ?? fallback;
+    return JSON.parse(localStorage.getItem(name) ?? "null") ?? fallback;
   } catch {
     return fallback;
   }
 }
 
+/** @type {(name: string, value: unknown) => void} */
 export const save = (name, value) => localStorage.setItem(name, JSON.stringify(value));

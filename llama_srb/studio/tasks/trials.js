@@ -14,30 +14,47 @@ const MOST_SEED = 2 ** 31;
 
 export const SIDES = { configured: "As configured", edited: "Edited" };
 
+/** The page of tasks: the open task and its draft, the trials, what was found.
+    @typedef {object} Tuning
+    @property {any} task its entry of /v1/tasks; null: none is open
+    @property {any} draft
+    @property {any} before the draft of the task as it is configured
+    @property {any[]} memories those that the key may use
+    @property {any} fields of the draft's model, with the model's defaults
+    @property {{prompts: string[], seed: number | null, chat: boolean, full: boolean}} input
+    @property {string} view one of tuning.js
+    @property {number} at the prompt whose exact prompt is shown
+    @property {any[]} trials a prompt and what each side made of it
+    @property {AbortController | null} run the trials that run
+    @property {Record<string, any>} made by side, the exact prompt, or the error
+    @property {any} found in a memory */
+
+/** @type {Tuning} */
 export const tuning = {
-  task: null, // its entry of /v1/tasks
+  task: null,
   draft: null,
-  before: null, // the draft of the task as it is configured
-  memories: [], // those that the key may use
-  fields: null, // of the draft's model, with the model's defaults
+  before: null,
+  memories: [],
+  fields: null,
   input: { prompts: [""], seed: null, chat: false, full: false, ...read(INPUT, {}) },
-  view: "compare", // one of tuning.js
-  at: 0, // the prompt whose exact prompt is shown
-  trials: [], // a prompt and what each side made of it
-  run: null, // the AbortController of the trials that run
-  made: {}, // by side, the exact prompt, or the error
-  found: null, // in a memory
+  view: "compare",
+  at: 0,
+  trials: [],
+  run: null,
+  made: {},
+  found: null,
 };
 
 // ---- the draft ---------------------------------------------------------------------------------------
 
+/** @type {any} */
 let wanted = null; // the task that was asked for last
 
 /** Opens a task with its draft, which may be one that was kept. */
 export async function openTask(name) {
   wanted = tunable().find(({ id }) => id === name) ?? tunable()[0];
   const task = wanted;
-  if (task === tuning.task) return;
+  if (!task || task === tuning.task) return;
   stop();
   const fields = await fieldsOf(task.named_model);
   if (task !== wanted) return;

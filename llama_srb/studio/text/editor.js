@@ -139,7 +139,7 @@ function Origins() {
   }
   parts.push(...withLine(SOURCES.user, text.slice(end), end));
   const pieces = piecesOf(parts, isText);
-  pieces.at(-1).push(["", "\u200b"]); // the last line, which may be empty
+  pieces.at(-1)?.push(["", "\u200b"]); // the last line, which may be empty
   const [keyed, isBehind] = remembered(pieces);
   useEffect(() => isBehind && changed("origins"));
   useLayoutEffect(() => showFound(layer.current));

@@ -5,6 +5,7 @@ import { changed } from "../ui/ui.js";
 
 const NAME = "found";
 const ABOVE = 3; // a third of the text's height lies above the place
+/** @type {[start: number, end: number] | null} */
 let waiting = null; // the place, until the text is drawn
 
 /** Marks these characters of the text, none if they are no characters, and scrolls there. */
@@ -31,15 +32,16 @@ export function showFound(layer) {
 /** The range of characters of the text that an element shows, which does not count a candidate in it. */
 function rangeOf(element, start, end) {
   const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT, ({ parentElement }) =>
-    parentElement.closest(".ghost") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT,
+    parentElement?.closest(".ghost") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT,
   );
   const range = document.createRange();
   let before = 0;
   for (let node = walker.nextNode(); node && before < end; node = walker.nextNode()) {
-    const [from, to] = [start - before, Math.min(end - before, node.data.length)];
-    if (from >= 0 && from < node.data.length) range.setStart(node, from);
-    if (from < node.data.length) range.setEnd(node, to);
-    before += node.data.length;
+    const { length } = /** @type {Text} */ (node);
+    const [from, to] = [start - before, Math.min(end - before, length)];
+    if (from >= 0 && from < length) range.setStart(node, from);
+    if (from < length) range.setEnd(node, to);
+    before += length;
   }
   return range;
 }

@@ -11,30 +11,42 @@ const HISTORY = 500; // steps
 const MOST_TEXT = 1e6; // characters of all changes together
 const KEEP_MS = 300; // until the steps are stored
 
+/** @import { Patch } from "../story/tree.js" */
+
 // Undo steps. The last one of a list has its text; each other one has the change from the next one's text to
 // its own, so that many steps of a long text are small.
+/** @typedef {{current: string, at: number, text?: string, patch?: Patch}} Step */
+/** @type {Step[]} */
 let past = [];
+/** @type {Step[]} */
 let future = [];
-let typing = null;
-let keeping = null;
+/** @type {number | undefined} */
+let typing;
+/** @type {number | undefined} */
+let keeping;
 
+/** @type {() => Step & {text: string}} */
 const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
 
+/** @type {(steps: Step[], step: Step & {text: string}) => void} */
 function push(steps, step) {
   const last = steps.at(-1);
   if (last) steps[steps.length - 1] = asChange(last, step.text);
   steps.push(step);
 }
 
+/** @type {(steps: Step[]) => Step | undefined} */
 function pop(steps) {
   const step = steps.pop();
   const last = steps.at(-1);
-  if (last) steps[steps.length - 1] = asText(last, step.text);
+  if (last) steps[steps.length - 1] = asText(last, step?.text ?? "");
   return step;
 }
 
-const asChange = ({ text, ...step }, next) => ({ ...step, patch: patchOf(next, text) });
-const asText = ({ patch, ...step }, next) => ({ ...step, text: patched(next, patch) ?? next });
+/** @type {(step: Step, next: string) => Step} */
+const asChange = ({ text = "", ...step }, next) => ({ ...step, patch: patchOf(next, text) });
+/** @type {(step: Step, next: string) => Step} */
+const asText = ({ patch, ...step }, next) => ({ ...step, text: (patch && patched(next, patch)) ?? next });
 
 /** Records the present text for undo. */
 export function note() {
@@ -56,7 +68,7 @@ function keepLater() {
 /** The steps as changes of the story's present text. */
 function asStored() {
   clearTimeout(keeping);
-  keeping = null;
+  keeping = undefined;
   const text = textOf(session.story);
   const [before, after] = [past, future].map((steps) =>
     steps.map((step, i) => (i === steps.length - 1 ? asChange(step, text) : step)),
@@ -77,12 +89,14 @@ export function recall(stored) {
   changed("text");
 }
 
-/** The last step gets its text; none, if a step leads to a node that is gone. */
+/** The last step gets its text; none, if a step leads to a node that is gone.
+    @type {(steps: Step[], text: string) => Step[]} */
 function expanded(steps, text) {
   if (steps.some(({ current }) => !session.story.nodes[current])) return [];
   return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
 }
 
+/** @type {(text: string, at: number) => void} */
 export function typed(text, at) {
   Object.assign(session, { text, at });
   clearTimeout(typing);
@@ -90,7 +104,8 @@ export function typed(text, at) {
   changed("text");
 }
 
-/** Follows the caret, and the selection if it is none. */
+/** Follows the caret, and the selection if it is none.
+    @type {(at: number, to?: number) => void} */
 export function movedTo(at, to = at) {
   const before = session.selected;
   Object.assign(session, { at, selected: to > at ? [at, to] : null });
@@ -100,7 +115,7 @@ export function movedTo(at, to = at) {
 /** Writes the typed text into the tree. */
 export function commit() {
   clearTimeout(typing);
-  typing = null;
+  typing = undefined;
   const { story, text } = session;
   if (!story || isChat() || text === textOf(story)) return;
   note();
@@ -125,7 +140,7 @@ function placeOfCaret() {
   const path = pathTo(story);
   let end = 0;
   const i = path.findIndex((node) => (end += node.text.length) >= at);
-  const others = end === at && path[i].children.filter((id) => id !== path[i + 1]?.id);
+  const others = end === at ? path[i].children.filter((id) => id !== path[i + 1]?.id) : [];
   return others.length ? path[i].id : null;
 }
 export const canUndo = () => past.length > 0;

@@ -110,7 +110,7 @@ function replaced(text, places, length, by) {
 /** Moves the selection to a place of the text, which is marked and scrolled to. */
 function select(start, end) {
   commit();
-  const field = document.getElementById("editor");
+  const field = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("editor"));
   if (!field) return;
   if (field.value !== session.text) field.value = session.text; // which is not drawn yet
   Object.assign(session, { at: start, caret: null });

@@ -7,8 +7,10 @@ const AT_ONCE = 16; // pieces that are made anew though their text is there alre
 let serial = 0;
 
 /** Cuts a list of [kind, text] into pieces, each a list of the same form. Other kinds of parts, whose second
-    value is no text, stay between their neighbours. */
+    value is no text, stay between their neighbours.
+    @type {(parts: [string, any][], isText?: (kind: string) => boolean) => [string, any][][]} */
 export function piecesOf(parts, isText = () => true) {
+  /** @type {any[]} */
   const pieces = [[]];
   let length = 0;
   for (const [kind, value] of parts) {
@@ -31,7 +33,8 @@ export function piecesOf(parts, isText = () => true) {
 /** Makes a function that gives each piece a key, its own for as long as its text does not change: of equal
     pieces it returns the same {key, piece} as the last time. Of pieces whose text is there already, and
     only of other kinds, AT_ONCE are new in one go. The function returns them, and whether some are still as
-    they were before: it is to be called again for them soon. */
+    they were before: it is to be called again for them soon.
+    @type {(isText?: (kind: string) => boolean) => (pieces: [string, any][][]) => [any[], boolean]} */
 export function remembering(isText = () => true) {
   let known = new Map(); // the text of a piece → those that have it, in order
   return (pieces) => {
@@ -56,11 +59,13 @@ export function remembering(isText = () => true) {
 }
 
 /** Makes a function that counts the words of each of some texts, and again only where they have changed. It
-    remembers pieces of the last texts only, since a piece keeps the whole text that it is of. */
+    remembers pieces of the last texts only, since a piece keeps the whole text that it is of.
+    @type {() => (texts: string[]) => number[]} */
 export function counting() {
   let known = new Map(); // piece → words
   return (texts) => {
     const next = new Map();
+    /** @type {(piece: string) => number} */
     const wordsOf = (piece) => {
       const count = known.get(piece) ?? (piece.match(/\S+/g) ?? []).length;
       next.set(piece, count);

@@ -3,6 +3,7 @@
 import { session } from "../story/session.js";
 import { changed, html, useChanges, useLayoutEffect, useRef } from "../ui/ui.js";
 
+/** @type {Record<string, string | null>} */
 const pointed = { hover: null, focus: null, read: null }; // the ids of candidates
 
 const previewed = () => pointed.hover ?? pointed.focus ?? pointed.read;
@@ -29,10 +30,10 @@ export const previewRead = (id) => point({ read: id });
 /** The previewed candidate, if it continues this node. */
 export function Ghost({ after }) {
   const id = previewed();
-  useChanges("preview", id);
+  useChanges("preview", id ?? "");
   const ghost = useRef();
-  const node = session.story.nodes[id];
-  const text = node?.parent === after ? node.text : "";
+  const node = id ? session.story.nodes[id] : null;
+  const text = node?.parent === after ? (node?.text ?? "") : "";
   useLayoutEffect(() => (text ? shown(ghost.current) : undefined), [text && id]);
   return text && html`<span class="ghost" ref=${ghost}>${text}</span>`;
 }

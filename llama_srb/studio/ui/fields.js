@@ -8,7 +8,7 @@ const TYPES = new Set(["int", "float", "bool"]);
 
 /** Rows of the server's table in their groups, each drawn by One; `more` are names that are always shown. */
 export function Samplers({ rows = [], full, setFull, more = [], One }) {
-  const all = rows.filter(({ type }) => TYPES.has(type));
+  const all = (rows ?? []).filter(({ type }) => TYPES.has(type));
   const few = [...new Set([...SIMPLE, ...more])].map((name) => all.find((row) => row.name === name));
   const shown = full ? all : few.filter(Boolean);
   const groups = Object.entries(Object.groupBy?.(shown, (row) => row.group) ?? { "": shown });
@@ -16,7 +16,7 @@ export function Samplers({ rows = [], full, setFull, more = [], One }) {
       onChange=${(event) => setFull(event.target.checked)} /> show every setting</label>
     ${groups.map(
       ([group, rows]) => html`<fieldset key=${group}><legend>${group || "Sampling"}</legend>
-      ${rows.map((row) => html`<${One} key=${row.name} row=${row} />`)}</fieldset>`,
+      ${rows?.map((row) => html`<${One} key=${row.name} row=${row} />`)}</fieldset>`,
     )}`;
 }
 
@@ -105,8 +105,8 @@ function select(field, message) {
   const before =
     field.value
       .split("\n")
-      .slice(0, line - 1)
-      .join("\n").length + (line > 1 ? 1 : 0);
+      .slice(0, Number(line) - 1)
+      .join("\n").length + (Number(line) > 1 ? 1 : 0);
   const at = before + Number(column) - 1;
   field.focus();
   field.setSelectionRange(at, at + 1);

@@ -23,7 +23,8 @@ const KEYS = [
 
 const ID = "keys";
 
-export const openKeys = () => document.getElementById(ID).showModal();
+const sheetOfKeys = () => /** @type {HTMLDialogElement} */ (document.getElementById(ID));
+export const openKeys = () => sheetOfKeys().showModal();
 
 /** The button that opens the sheet, and the sheet. */
 export function Keys() {

@@ -1,11 +1,29 @@
 // Shared by all views: templates for markup, and redraws when the shown data has changed.
 
-import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "../vendor/hooks.js";
+import * as hooks from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
-import { Component, h, render } from "../vendor/preact.js";
+import * as preact from "../vendor/preact.js";
 
-export { Component, render, useEffect, useLayoutEffect, useRef, useState };
-export const html = htm.bind(h);
+// The libraries have no types of their own; a view's markup and properties are not checked.
+/** @typedef {(strings: TemplateStringsArray, ...values: any[]) => any} Html */
+/** @typedef {{
+      (first: null): [any, (next: any) => void];
+      <T>(first: T | (() => T)): [T, (next: T | ((now: T) => T)) => void];
+    }} UseState */
+/** @typedef {(first?: any) => {current: any}} UseRef */
+/** @typedef {(run: () => unknown, inputs?: unknown[]) => void} UseEffect */
+/** @typedef {new (props?: any) => {props: any, shouldComponentUpdate?(next: any): boolean}} ComponentClass */
+
+/** @type {Html} */
+export const html = htm.bind(preact.h);
+export const Component = /** @type {ComponentClass} */ (/** @type {unknown} */ (preact.Component));
+export const render = /** @type {(what: any, into: Element) => void} */ (preact.render);
+export const useState = /** @type {UseState} */ (hooks.useState);
+export const useRef = /** @type {UseRef} */ (hooks.useRef);
+/** @type {UseEffect} */
+export const useEffect = hooks.useEffect;
+/** @type {UseEffect} */
+export const useLayoutEffect = hooks.useLayoutEffect;
 
 const BUDGET_MS = 8; // of drawing in one frame; what is left goes into the next
 const WITHOUT_FRAMES_MS = 100;
@@ -13,7 +31,8 @@ const watchers = new Map(); // what is watched → the redraws of its views
 const waiting = new Set(); // redraws that are due
 let asked = false; // for a frame
 
-/** Redraws the views of what has changed, once, with the next frame or soon after. */
+/** Redraws the views of what has changed, once, with the next frame or soon after.
+    @type {(...things: string[]) => void} */
 export function changed(...things) {
   for (const thing of things) for (const view of watchers.get(thing) ?? []) waiting.add(view);
   if (waiting.size && !asked) ask();
@@ -43,16 +62,18 @@ async function redraw() {
   if (waiting.size) ask();
 }
 
-/** Resolves when all that has changed so far is drawn; the studio's tests wait for it. */
+/** Resolves when all that has changed so far is drawn; the studio's tests wait for it.
+    @type {() => Promise<void>} */
 export const drawn = () =>
   new Promise((resolve) => {
     waiting.add(resolve);
     if (!asked) ask();
   });
 
-/** Redraws the calling view when one of these changes. */
+/** Redraws the calling view when one of these changes.
+    @type {(...things: string[]) => void} */
 export function useChanges(...things) {
-  const [, view] = useReducer((count) => count + 1, 0);
+  const [, view] = hooks.useReducer((count) => count + 1, 0);
   useLayoutEffect(() => {
     for (const thing of things) watchers.set(thing, (watchers.get(thing) ?? new Set()).add(view));
     return () => {
@@ -73,6 +94,7 @@ export function useKeptFocus(element) {
 
 /** A view that is redrawn only when a property or the data that it watches has changed. */
 export const still = (View) =>
+  /** @this {any} */
   function Still(props) {
     this.shouldComponentUpdate = (next) => Object.keys(next).some((name) => next[name] !== this.props[name]);
     return html`<${View} ...${props} />`;
@@ -90,10 +112,12 @@ export function Button({ label, about = label, keys, icon, onClick, pressed, dis
     onClick=${onClick}>${icon ? html`<span aria-hidden="true">${icon}</span>` : label}</button>`;
 }
 
-/** A text whose spaces and line breaks can be seen. */
+/** A text whose spaces and line breaks can be seen.
+    @type {(text: string) => string} */
 export const visible = (text) => text.replaceAll("\n", "⏎").replaceAll(" ", "\u2423");
 
-/** Copies a text; says whether that was allowed. */
+/** Copies a text; says whether that was allowed.
+    @type {(text: string) => Promise<string>} */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -103,6 +127,7 @@ export async function copy(text) {
   }
 }
 
+/** @type {(name: string, type: string, ...parts: BlobPart[]) => void} */
 export function download(name, type, ...parts) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob(parts, { type }));
