@@ -87,7 +87,9 @@ def test_a_fault_is_found_with_advice(
     assert (finding.verdict, what in finding.what, advice in finding.advice) == (verdict, True, True), finding
 
 
-@pytest.mark.parametrize(("bundled", "model"), [(MODEL, f" -m {MODEL}"), (Path("none.gguf"), "")])
+@pytest.mark.parametrize(
+    ("bundled", "model"), [(MODEL, f" -m {MODEL}"), (Path("none.gguf"), "")], ids=["there", "not there"]
+)
 def test_the_engine_tests_itself_with_the_bundled_model_if_that_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundled: Path, model: str
 ) -> None:
