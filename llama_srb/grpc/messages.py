@@ -126,8 +126,8 @@ def _number(value: float, name: str) -> int | float:
 # ----------------------------------------------------------------------------------------------------
 
 _EVENT = message_class("Event")
-FIELDS: Mapping[type[Any], tuple[str, ...]] = {  # of the events that gRPC has
-    kind: tuple(public_rows(kind))
+_ROWS: Mapping[type[Any], tuple[str, tuple[str, ...]]] = {  # the names of gRPC's events and of their fields
+    kind: (wire_name(kind), tuple(public_rows(kind)))
     for kind in engine.PUBLIC
     if wire_name(kind) in _EVENT.DESCRIPTOR.fields_by_name
 }
@@ -137,13 +137,14 @@ def messages_of(events: Iterable[Event], notes: Noted = NOTHING) -> Iterator[Any
     """Events as messages, in order; the start event gets the notes. Internal events are skipped."""
     for event in events:
         kind = type(event)
-        if kind in FIELDS and not (isinstance(event, engine.Loading) and not event.id):
-            fields = _fields(event) | (notes if kind is engine.Start else {})
-            yield _EVENT(**{wire_name(kind): fields})
+        if kind in _ROWS and not (isinstance(event, engine.Loading) and not event.id):
+            name, keys = _ROWS[kind]
+            fields = _fields(event, keys) | (notes if kind is engine.Start else {})
+            yield _EVENT(**{name: fields})
 
 
-def _fields(event: Event) -> Json:
-    values = ((name, getattr(event, name)) for name in FIELDS[type(event)])
+def _fields(event: Event, names: tuple[str, ...]) -> Json:
+    values = ((name, getattr(event, name)) for name in names)
     return {name: _plain(value) for name, value in values if value is not None}
 
 
