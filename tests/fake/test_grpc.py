@@ -102,6 +102,16 @@ async def test_votes_and_diversity_stats_are_in_done(start: Start) -> None:
     assert (list(plain.votes), plain.HasField("diversity_stats")) == ([], False)
 
 
+async def test_texts_that_cannot_be_ranked_fail_the_call(start: Start) -> None:
+    """They are ranked when they have ended, so the error comes behind them."""
+    async with (await start()).rpc() as rpc:
+        rank_by = {"medoid": {"by": "embeddings", "model": "none"}}
+        fields = rpc.pb.CompleteRequest(fields={"rank_by": rank_by}).fields
+        call = rpc.complete(prompt="Once", n=2, max_tokens=3, fields=fields)
+        code, message, _ = await failure(call)
+    assert (code, "none" in message) == (Code.INVALID_ARGUMENT, True), message
+
+
 async def test_a_chat_has_one_answer_unless_n_says_more(start: Start) -> None:
     started = await start("--endless")
     async with started.rpc() as rpc:

@@ -24,8 +24,9 @@ from llama_srb.engine.events import (
     Then,
     TokenList,
 )
-from llama_srb.engine.ranking import Rank, joining, ranking
+from llama_srb.engine.ranking import Rank, joining, ranking, similarity
 from llama_srb.engine.ranking.candidates import distinct, words
+from llama_srb.engine.ranking.similarity import Overlap, Slices
 from llama_srb.request.parse import Defaults, request_from
 
 A_CAT, THE_CAT, A_DOG = "a cat sat on a mat", "the cat sat on a mat", "dogs bark at night"
@@ -268,3 +269,14 @@ def test_the_text_between_two_answers_takes_the_place_of_then() -> None:
 
 async def _taken(rank: Rank, events: list[Event]) -> list[Event]:
     return await rank(events)
+
+
+def test_a_sample_of_n_grams_is_the_same_one_for_all_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texts that are in memory already are sampled again when others make the sample smaller."""
+    text = " ".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=900))
+    texts = [text, text, text + " " + text.upper()]
+    whole = asyncio.run(Overlap.of(texts, Slices()))
+    monkeypatch.setattr(similarity, "MAX_GRAMS", 500)
+    sample = asyncio.run(Overlap.of(texts, Slices()))
+    assert sample.pair(0, 1) == whole.pair(0, 1) == 1
+    assert abs(sample.pair(0, 2) - whole.pair(0, 2)) < 0.1
