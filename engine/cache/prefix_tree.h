@@ -3,7 +3,7 @@
 // A branch that begins with the tokens of another one shares that one's first cells, so branches form a tree. Live
 // branches (a prompt in use, a running sequence) stay; idle ones remain because their text may be asked for again, and
 // are evicted least recently used first, with a snapshot (branch_snapshots.h). This class alone gives sequence ids to
-// branches and counts their cells: llama.cpp's public interface does not count them.
+// branches; branch.h counts their cells, since llama.cpp's public interface does not.
 #pragma once
 
 #include "cache/branch.h"
