@@ -12,6 +12,7 @@ import { hold, take, watchTabs } from "./tabs.js";
 import { newStory, textOf, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
+/** @import { Shown } from "./session.js" */
 /** @import { Head, Story } from "./tree.js" */
 
 export async function begin() {
@@ -19,10 +20,15 @@ export async function begin() {
   await list();
   const last = store.read("studio.story", null);
   const found = session.stories.filter(({ id }) => id === last);
-  for (const { id } of [...found, ...session.stories]) if (!session.story) await openStory(id);
-  const { error } = session; // of stories that cannot be opened
+  /** @type {Shown | null} */
+  let refusal = null; // of a story that cannot be opened; another one is
+  for (const { id } of [...found, ...session.stories]) {
+    if (session.story) break;
+    await openStory(id);
+    refusal ??= session.error;
+  }
   if (!session.story) await createStory();
-  if (error) fail(error);
+  if (refusal) fail(refusal);
 }
 
 /** Reads the list of stories again. */

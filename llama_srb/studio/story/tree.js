@@ -522,23 +522,37 @@ export function spelling(story, id, text, without = null) {
     @type {(story: Story, text: string) => [node: TreeNode | null, text: string][]} */
 export function spans(story, text) {
   const path = pathTo(story);
-  const old = path.map((node) => node.text).join("");
-  if (old === text) return path.map((node) => [node, node.text]);
-  const [at, length, by] = patchOf(old, text);
+  let [i, begin] = [0, 0];
+  for (; i < path.length && text.startsWith(path[i].text, begin); i++) begin += path[i].text.length;
+  let [j, end] = [path.length, text.length];
+  for (; j > i; j--) {
+    const from = end - path[j - 1].text.length;
+    if (from < begin || !text.startsWith(path[j - 1].text, from)) break; // endsWith() is slow
+    end = from;
+  }
+  const changed = spansOf(path.slice(i, j), text.slice(begin, end));
+  return [...path.slice(0, i).map(whole), ...changed, ...path.slice(j).map(whole)];
+}
+
+/** @type {(node: TreeNode) => [TreeNode, string]} */
+const whole = (node) => [node, node.text];
+
+/** The same for some nodes, all of which the change touches.
+    @type {(nodes: TreeNode[], text: string) => [node: TreeNode | null, text: string][]} */
+function spansOf(nodes, text) {
+  const [at, length, by] = patchOf(nodes.map((node) => node.text).join(""), text);
   /** @type {[TreeNode | null, string][]} */
-  const parts = [];
+  const heads = [];
+  /** @type {[TreeNode | null, string][]} */
+  const rests = [];
   let begin = 0;
-  let isPut = false;
-  for (const node of path) {
-    const head = node.text.slice(0, Math.max(0, at - begin));
-    const rest = node.text.slice(Math.max(0, at + length - begin));
-    if (head || !node.text) parts.push([node, head]);
-    if (rest && !isPut) parts.push([null, by]);
-    isPut ||= !!rest;
-    if (rest) parts.push([node, rest]);
+  for (const node of nodes) {
+    heads.push([node, node.text.slice(0, Math.max(0, at - begin))]);
+    rests.push([node, node.text.slice(Math.max(0, at + length - begin))]);
     begin += node.text.length;
   }
-  return isPut ? parts : [...parts, [null, by]];
+  heads.push([null, by]);
+  return [...heads, ...rests].filter(([, part]) => part);
 }
 
 /** The node that a node can be joined to: its parent, unless that is the root or has another child.
@@ -618,8 +632,9 @@ const STRIDE = 4096; // a power of 16
     @type {(a: string, b: string, at: number) => Change} */
 export function changeOf(a, b, at) {
   const least = patchOf(a, b);
-  const here = patchOf(a, b, Math.max(0, at - Math.max(0, b.length - a.length)));
-  const [start, length, by] = here[1] + here[2].length > least[1] + least[2].length ? least : here;
+  const most = Math.max(0, at - Math.max(0, b.length - a.length));
+  const here = most < least[0] ? patchOf(a, b, most) : least;
+  const [start, length, by] = here[1] > least[1] ? least : here;
   return [start, start + length, by];
 }
 

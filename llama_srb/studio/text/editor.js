@@ -187,12 +187,11 @@ class Piece extends Component {
 }
 
 const wordsIn = counting();
-const lettersIn = counting(/\S/gu);
 
 function Count() {
   const { story, text } = session;
   const [words] = wordsIn([text]);
-  const by = shareOfModel(spans(story, text), lettersIn);
+  const by = shareOfModel(spans(story, text));
   return html`<span class="count">${words} ${words === 1 ? "word" : "words"}${
     by === null ? "" : html` · <span class="share">by the model: ${by} %</span>`
   }</span>`;

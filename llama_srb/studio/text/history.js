@@ -125,8 +125,9 @@ export function recall(stored) {
     @type {(steps: Step[], text: string) => Step[]} */
 function expanded(steps, text) {
   const { nodes } = session.story;
-  const ids = steps.flatMap(({ current, moves = [] }) => [current, ...moves.flatMap(([id, to]) => [id, to])]);
-  if (ids.some((id) => !nodes[id])) return [];
+  /** @type {(move: Move) => boolean} */
+  const isKnown = ([id, to]) => !!nodes[id] && !!nodes[to];
+  if (!steps.every(({ current, moves = [] }) => nodes[current] && moves.every(isKnown))) return [];
   return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
 }
 

@@ -82,16 +82,27 @@ export function counting(pattern = /\S+/g) {
   };
 }
 
+const lettersIn = counting(/\S/gu);
+/** @type {WeakMap<TreeNode, {text: string, count: number}>} */
+const lettersOf = new WeakMap(); // nodes whose text is whole
+
 /** How much of a text is the model's, in percent of its characters without spaces; null: it has none. A
-    candidate that the writer has edited is the writer's. What is whole in part only is neither 0 nor 100.
-    @type {(parts: [node: TreeNode | null, text: string][], lettersIn: (texts: string[]) => number[]) =>
-      number | null} */
-export function shareOfModel(parts, lettersIn) {
-  const counts = lettersIn(parts.map(([, text]) => text));
-  const all = counts.reduce((sum, count) => sum + count, 0);
-  const models = counts.reduce((sum, count, i) => sum + (parts[i][0]?.source === "model" ? count : 0), 0);
+    candidate that the writer has edited is the writer's. Only a text without any of the other's is 0 or 100.
+    @type {(parts: [node: TreeNode | null, text: string][]) => number | null} */
+export function shareOfModel(parts) {
+  const known = parts.map(([node, text]) => {
+    const counted = node && lettersOf.get(node);
+    return counted?.text === text ? counted.count : null;
+  });
+  const counts = lettersIn(parts.flatMap(([, text], i) => (known[i] === null ? text : [])));
+  let [models, all, next] = [0, 0, 0];
+  for (const [i, [node, text]] of parts.entries()) {
+    const count = known[i] ?? counts[next++];
+    if (node?.text === text) lettersOf.set(node, { text, count });
+    all += count;
+    if (node?.source === "model") models += count;
+  }
+  const share = (100 * models) / all;
   if (!all) return null;
-  return models === 0 || models === all
-    ? (100 * models) / all
-    : Math.min(99, Math.max(1, Math.round((100 * models) / all)));
+  return models === 0 || models === all ? share : Math.min(99, Math.max(1, Math.round(share)));
 }

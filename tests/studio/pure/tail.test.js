@@ -26,7 +26,7 @@ import {
   write,
 } from "#studio/story/tree.js";
 import { asStored, canRedo, canUndo, commit, goTo, recall, redo, typed, undo } from "#studio/text/history.js";
-import { counting, shareOfModel } from "#studio/text/pieces.js";
+import { shareOfModel } from "#studio/text/pieces.js";
 import {
   assertTree,
   changesOf,
@@ -328,7 +328,7 @@ test("the model's share is that of its characters without spaces, as they are co
         kinds.includes(one?.source ?? "user") ? (part.match(/\S/gu) ?? []) : [],
       ).length;
     const [models, all] = [letters(["model"]), letters(["model", "user", "edit"])];
-    const share = shareOfModel(parts, counting(/\S/gu));
+    const share = shareOfModel(parts);
     if (!all) assert.equal(share, null);
     else assert.ok(Math.abs(share - (100 * models) / all) < 1, `${share}: ${models} of ${all}`);
     assert.equal(share === 100, all > 0 && models === all);
