@@ -25,11 +25,21 @@ import {
   wanted,
 } from "../story/session.js";
 import * as store from "../story/store.js";
-import { addNode, around, cutAt, drop, heldBack, inOrder, textOf, withoutReturns } from "../story/tree.js";
+import {
+  addNode,
+  around,
+  cutAt,
+  drop,
+  hashed,
+  heldBack,
+  inOrder,
+  textOf,
+  withoutReturns,
+} from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { body, continuing, own, samplingOf } from "./request.js";
-import { beginLike, lengthLike, passageIn, rewriteFields } from "./rewrite.js";
+import { beginLike, lengthLike, passageIn, rewriteFields, tailOfPassage } from "./rewrite.js";
 import { stop, stopOne } from "./stopping.js";
 
 /** @import { StreamEvent } from "../server/api.js" */
@@ -41,7 +51,9 @@ import { stop, stopOne } from "./stopping.js";
     @typedef {object} Run
     @property {Story} story
     @property {string} point the node that its candidates continue
+    @property {string} before hash of the text before them
     @property {string | null} replaces the text that they rewrite
+    @property {string} [tail] the node behind that text
     @property {boolean} isFresh its candidates began without text
     @property {(TreeNode | null)[]} nodes its candidates, by index
     @property {string | null} id the server's, from its start on
@@ -113,7 +125,7 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   if (more && !anyway && (await extended(point, passage, n))) return;
   story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
-  const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length);
+  const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length && !wasText(node));
   quit(old);
   setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);
@@ -121,12 +133,16 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   const also = anyway ? { ignore_eos: true } : {};
   /** @type {(i: number) => Sampling} */
   const sampling = (i) => ({ ...samplingOf(i, count), ...also });
-  const own = passage ? { replaces: passage } : {};
+  const own = passage ? { replaces: passage, tail: tailOfPassage(story, point, passage)?.id } : {};
   const nodes = Array.from({ length: count }, (_, i) => candidate(story, point, sampling(i), null, own));
   await start(point, nodes, { ...also, ...(passage && (await rewriting(story, point, passage, count))) });
   const kept = old.filter(({ id }) => story.nodes[id]);
   if (!nodes.some((node) => node.text)) setAside(story, kept, false);
 }
+
+/** Whether a node is an old piece of the text, which had a tail.
+    @type {(node: TreeNode) => boolean} */
+const wasText = ({ tail, replaces }) => !!tail && !replaces;
 
 /** Requests rewrites of the selected text, which stand beside it as branches.
     @type {(from: number, to: number) => Promise<void>} */
@@ -222,7 +238,9 @@ async function start(point, nodes, prompt = {}) {
   const run = {
     story,
     point,
+    before: hashed(textOf(story, point)),
     replaces: nodes[0].replaces ?? null,
+    tail: nodes[0].tail,
     isFresh: !nodes[0].text,
     nodes: [...nodes],
     id: null,
@@ -328,7 +346,7 @@ const TAKERS = {
     changed("story");
   },
   extend(run, { first, count }, touched) {
-    const own = run.replaces ? { replaces: run.replaces } : {};
+    const own = run.replaces ? { replaces: run.replaces, tail: run.tail } : {};
     for (let index = first; index < count; index++) {
       const node = candidate(run.story, run.point, apart(session.settings.values), null, own);
       run.nodes[index] = node;
@@ -390,7 +408,8 @@ const redraw = ({ nodes }) => changed(...nodes.flatMap((node) => node?.id ?? [])
     @type {(run: Run, node: TreeNode | null, index: number) => void} */
 function name(run, node, index) {
   if (!node || !run.id) return; // chosen before it began
-  node.ref = { id: run.id, index, from: -(node.tokens?.length ?? 0), whole: true, model: run.model };
+  const from = -(node.tokens?.length ?? 0);
+  node.ref = { id: run.id, index, from, whole: true, model: run.model, before: run.before };
   node.seed = ((run.seed ?? 0) + index) % (2 ** 32 - 1);
 }
 
@@ -440,9 +459,9 @@ export async function again(id) {
   const old = story.nodes[id];
   stopOne(id);
   fail(null);
-  const { replaces } = old;
+  const { replaces, tail } = old;
   const parent = parentOf(old);
-  const node = candidate(story, parent, old.sampling, id, replaces ? { replaces } : {});
+  const node = candidate(story, parent, old.sampling, id, replaces ? { replaces, tail } : {});
   setAside(story, [old]);
   const fields = replaces && (await rewriting(story, parent, replaces));
   await start(parent, [node], { ...own(old), ...fields });
@@ -458,8 +477,8 @@ export async function branch(id, i, token) {
   const known = old.tokens ?? [];
   const tokens = [...known.slice(0, i), { ...token, top: known[i].top }];
   const text = tokens.map((one) => one.text).join("");
-  const { replaces } = old;
-  const node = candidate(story, parent, old.sampling, id, { text, tokens, replaces });
+  const { replaces, tail } = old;
+  const node = candidate(story, parent, old.sampling, id, { text, tokens, replaces, tail });
   changed("story");
   const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
   await start(parent, [node], { ...own(old), ...prompt, ...(replaces && lengthLike(replaces, text)) });

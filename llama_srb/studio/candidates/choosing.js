@@ -2,58 +2,58 @@
 
 import { candidates, isChat, refresh, say, session, setPoint } from "../story/session.js";
 import * as store from "../story/store.js";
-import {
-  addNode,
-  around,
-  childrenOf,
-  cutAt,
-  join,
-  joinable,
-  split,
-  textBehind,
-  textOf,
-} from "../story/tree.js";
-import { commit, note, redirect, typed } from "../text/history.js";
+import { addNode, around, behind, childrenOf, cutAt, join, joinable, split, textOf } from "../story/tree.js";
+import { commit, note, redirect, takeTail, typed } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { ask, awaitPause } from "./asking.js";
-import { behindPassage } from "./rewrite.js";
+import { tailOfPassage } from "./rewrite.js";
 import { freeze } from "./stopping.js";
 
 /** @import { Story, TreeNode } from "../story/tree.js" */
 
-/** Adds a candidate to the text, up to `end` if given, and requests the next ones.
+/** Adds a candidate to the text, up to `end` if given, and requests the next ones. The text behind moves
+    there.
     @type {(id: string, end?: number | null) => Promise<void>} */
 export async function choose(id, end = null) {
   commit();
-  note();
+  const step = note();
   const { story } = session;
   const node = story.nodes[id];
-  const passage = passageFor(story, node);
-  const rest = passage ? behindPassage(story, node.parent ?? story.root, passage) : behindPoint(story);
+  const [passage, last] = passageFor(story, node);
+  const tail = passage ? tailOfPassage(story, parentOf(node), passage) : behindPoint(story);
   freeze(node);
-  const tail = end === null ? null : split(story, id, end);
+  const rest = end === null ? null : split(story, id, end);
+  const put = rest || !last ? id : last; // the last piece of what is chosen
   node.seen = true;
-  story.current = id;
-  const caret = isChat() ? 0 : textOf(story, id).length;
-  const after = rest && addNode(story, id, { text: rest, source: "user" });
-  if (after) story.current = after.id;
+  if (!tail || !takeTail(step, tail, put)) story.current = put;
   session.compare = null;
   store.keep(story, around(story, id));
-  refresh(caret);
-  setPoint(after ? id : null);
+  refresh(isChat() ? 0 : textOf(story, put).length);
+  setPoint(tail ? put : null);
   const isPart = isChat() || passage;
-  if (session.settings.next && !isPart && !candidates().some((one) => one !== tail && one !== after))
-    await ask();
+  if (session.settings.next && !isPart && !candidates().some((one) => one !== rest)) await ask();
 }
 
-/** @type {(story: Story) => string} */
+/** @type {(story: Story) => TreeNode | undefined} */
 const behindPoint = (story) =>
-  session.point && !isChat() ? textBehind(story, session.point, session.at) : "";
+  session.point && !isChat() ? behind(story, session.point, session.at) : undefined;
 
-/** The passage in whose place a candidate is put: it rewrites that, or is the old text beside rewrites.
-    @type {(story: Story, node: TreeNode) => string | undefined} */
-function passageFor(story, { replaces, text, parent }) {
-  return replaces ?? childrenOf(story, parent ?? story.root).find((one) => one.replaces === text)?.replaces;
+/** @type {(node: TreeNode) => string} */
+const parentOf = ({ parent }) => /** @type {string} */ (parent); // a candidate is no root
+
+/** The passage in whose place a candidate is put, and its last piece: it rewrites that, or is the old text
+    beside rewrites.
+    @type {(story: Story, node: TreeNode) => [passage?: string, last?: string]} */
+function passageFor(story, node) {
+  if (node.replaces) return [node.replaces, node.id];
+  const passages = childrenOf(story, parentOf(node)).flatMap(({ replaces }) => replaces ?? []);
+  let text = "";
+  for (let piece = node; piece; piece = story.nodes[piece.children[0]]) {
+    text += piece.text;
+    if (passages.includes(text)) return [text, piece.id];
+    if (piece.children.length !== 1) break;
+  }
+  return [];
 }
 
 /** Adds the writer's edited version beside a candidate.
@@ -62,9 +62,9 @@ export function edit(id, text) {
   const { story } = session;
   const old = story.nodes[id];
   if (text === old.text) return;
-  const { pinned, replaces } = old;
-  const parent = /** @type {string} */ (old.parent);
-  const node = addNode(story, parent, { text, source: "edit", state: "stop", pinned, replaces }, id);
+  const { pinned, replaces, tail } = old;
+  const parent = parentOf(old);
+  const node = addNode(story, parent, { text, source: "edit", state: "stop", pinned, replaces, tail }, id);
   old.aside = true;
   store.keep(story, [node, old, story.nodes[parent]]);
   changed("story");
@@ -78,11 +78,14 @@ export function mark(id, fields) {
   changed("story", id);
 }
 
-/** Splits the text at the caret, so that the writer can return there. */
+/** Splits the text at the caret, so that the writer can return there: a bookmark, so that the tree shows it.
+ */
 export function splitHere() {
   commit();
   const { story } = session;
-  store.keep(story, around(story, cutAt(story, session.at).id));
+  const node = cutAt(story, session.at);
+  if (node.text) node.bookmark = true;
+  store.keep(story, around(story, node.id));
   changed("story");
 }
 

@@ -5,7 +5,7 @@
 
 import { endOf, KINDS } from "../settings/lengths.js";
 import { model } from "../story/session.js";
-import { pathTo, textOf } from "../story/tree.js";
+import { childrenOf, pathTo, tailOf, textFrom, textOf } from "../story/tree.js";
 
 const BEHIND = 60; // words of the text behind that say whether a rewrite leads over to it
 const SENT = 4000; // characters on each side, for a model that reads both
@@ -46,17 +46,31 @@ export function rewriteFields(story, id, passage, n = 1) {
 /** The text behind a passage that stands behind a node as it was, or rewritten; all that is behind the node,
     if something else stands there. */
 export function behindPassage(story, id, passage) {
-  const path = pathTo(story).slice(pathTo(story, id).length);
-  const rest = textIn(path);
-  const [next] = path;
-  const cut = path.findIndex(({ born }) => born !== next.born); // pieces of one node are as old
-  const rewrite = next?.replaces && textIn(cut < 0 ? path : path.slice(0, cut));
-  const known = next?.replaces === passage ? [rewrite] : [passage, rewrite];
-  const there = known.find((text) => text && rest.startsWith(text)) ?? "";
-  return rest.slice(there.length);
+  const rest = textOf(story).slice(textOf(story, id).length);
+  const tail = tailOfPassage(story, id, passage);
+  const isLast = !tail && standing(story, id)?.replaces === passage;
+  return tail
+    ? textFrom(story, tail)
+    : isLast
+      ? ""
+      : rest.slice(rest.startsWith(passage) ? passage.length : 0);
 }
 
-const textIn = (nodes) => nodes.map(({ text }) => text).join("");
+/** The node that begins the text behind such a passage; undefined: none, or the passage ends within a node.
+    Rewrites know their tail. */
+export function tailOfPassage(story, id, passage) {
+  for (const one of childrenOf(story, id)) {
+    const tail = one.replaces === passage && tailOf(story, one.id);
+    if (tail) return tail;
+  }
+  const path = pathTo(story).slice(pathTo(story, id).length);
+  if (path[0]?.replaces === passage) return path[1];
+  let text = "";
+  const last = path.findIndex((node) => (text += node.text).length >= passage.length);
+  return text === passage ? path[last + 1] : undefined;
+}
+
+const standing = (story, id) => pathTo(story)[pathTo(story, id).length];
 
 // ---- lengths -----------------------------------------------------------------------------------------
 

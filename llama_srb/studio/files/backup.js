@@ -1,7 +1,7 @@
 // All stories as one file, and back; whether the browser may delete them by itself.
 
 import { list, openStory } from "../story/library.js";
-import { say } from "../story/session.js";
+import { fail, say } from "../story/session.js";
 import * as store from "../story/store.js";
 import { newId, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
@@ -14,7 +14,7 @@ async function backUp() {
   const heads = await store.stories();
   const all = [];
   for (const { id } of heads) {
-    const stored = await store.load(id);
+    const stored = await store.load(id).catch(fail); // of a newer page
     if (!stored) continue; // another tab has removed it meanwhile
     const { base: _, ...story } = stored;
     all.push(story);

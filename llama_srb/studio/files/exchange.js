@@ -1,7 +1,7 @@
 // Stories as files: Markdown (the text), our JSON (the tree), .docx, and those of other tools.
 
 import { readParts } from "../background/parts.js";
-import { addNode, newStory, textOf } from "../story/tree.js";
+import { addNode, checkFormat, FORMAT, newStory, textOf } from "../story/tree.js";
 import { fromDocx } from "./docx.js";
 import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 
@@ -11,18 +11,18 @@ import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 /** Entries of a lorebook, and how many are left out, being off.
     @typedef {{lore: Entry[], off: number}} Lore */
 
-const FORMAT = "llama-srb studio";
+const STORY = "llama-srb studio";
 const BACKUP = "llama-srb studio backup";
 
 /** @type {(story: Story) => string} */
 export const toMarkdown = (story) => `# ${story.name}\n\n${textOf(story)}\n`;
 /** @type {(story: Story) => string} */
-export const toJson = (story) => JSON.stringify({ format: FORMAT, version: 1, story }, null, 1);
+export const toJson = (story) => JSON.stringify({ format: STORY, version: FORMAT, story }, null, 1);
 
 /** All stories as the parts of one file.
     @type {(stories: Story[]) => string[]} */
 export const toBackup = (stories) => [
-  `{"format": "${BACKUP}", "version": 1, "stories": [`,
+  `{"format": "${BACKUP}", "version": ${FORMAT}, "stories": [`,
   ...stories.flatMap((story, i) => [i ? ",\n" : "\n", JSON.stringify(story)]),
   "\n]}\n",
 ];
@@ -52,6 +52,7 @@ export async function fromFile(file) {
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
   if (!read) throw new Error(`${name}: expected ${EXPECTED}`);
+  if ([STORY, BACKUP].includes(data.format)) checkFormat({ format: data.version, name });
   try {
     return read(data, name.replace(/\.json$/i, ""));
   } catch (error) {
@@ -84,7 +85,7 @@ function fromText(name, text) {
 
 /** @type {[(data: any) => unknown, (data: any, name: string) => Story | Story[] | Lore][]} */
 const READERS = [
-  [(data) => data.format === FORMAT, (data) => ours(data.story)],
+  [(data) => data.format === STORY, (data) => ours(data.story)],
   [
     (data) => data.format === BACKUP,
     (data) => data.stories.map((/** @type {any} */ story) => ours(story, idOf(story))),
@@ -99,9 +100,10 @@ const READERS = [
     story gets it, and its nodes keep theirs.
     @type {(from: any, id?: string | null) => Story} */
 export function ours(
-  { name, kind, system, tags, scraps, parts, model, root, current, nodes, created, changed, trashed },
+  { name, kind, system, tags, scraps, parts, model, root, current, nodes, created, changed, trashed, format },
   id = null,
 ) {
+  checkFormat({ format, name });
   /** @type {Story} */
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
@@ -146,6 +148,8 @@ const KEPT = {
   thoughts: isText,
   ends: (ends) => Object.values(Object(ends)).every(Number.isFinite),
   born: Number.isFinite,
+  moved: Number.isFinite,
+  tail: isText,
   replaces: isText,
   sampling: (values) => Object.values(Object(values)).every((value) => Object(value) !== value),
   tokens: (tokens) => Array.isArray(tokens) && tokens.every(isToken),
@@ -156,20 +160,22 @@ const KEPT = {
       keepsIds?: boolean) => void} */
 function graft(story, parent, nodes, id, current, keepsIds = false) {
   const work = [[parent, id]];
-  const known = new Set();
+  /** @type {Map<string, TreeNode>} */
+  const known = new Map();
   while (work.length) {
     const [under, from] = /** @type {[string, string]} */ (work.pop());
     const found = nodes[from];
     if (!found || known.has(from)) continue; // a circle ends here
-    known.add(from);
     const kept = Object.entries(KEPT).filter(([field, fits]) => field in found && fits(found[field]));
     const own = keepsIds && idOf({ id: from }) && !story.nodes[from] ? { id: from } : {};
     const node = addNode(story, under, { ...own, text: String(found.text ?? "") });
+    known.set(from, node);
     Object.assign(node, Object.fromEntries(kept.map(([field]) => [field, found[field]])));
     if (node.state === "running") node.state = "interrupted";
     if (from === current) story.current = node.id;
     for (const child of [...(found.children ?? [])].reverse()) work.push([node.id, child]);
   }
+  for (const node of known.values()) if (node.tail) node.tail = known.get(node.tail)?.id;
 }
 
 /** The state of a note: a flat table of nodes that name their parents.

@@ -7,11 +7,11 @@
 import { finished, leaveAll } from "../candidates/stopping.js";
 import { ours } from "../files/exchange.js";
 import { list, REMOVED, replaceOpen } from "../story/library.js";
-import { merge, withTokens } from "../story/merge.js";
+import { lay, merge, withTokens } from "../story/merge.js";
 import { session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { duties } from "../story/tabs.js";
-import { newId, titled } from "../story/tree.js";
+import { checkFormat, newId, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { call, send } from "./api.js";
@@ -126,6 +126,7 @@ async function tried(id, head, entry) {
 /** Makes a story equal in both places; false if that has to wait.
     @type {(id: string, head?: Head, entry?: Listed) => Promise<boolean>} */
 async function settle(id, head, entry) {
+  if (head) checkFormat(head);
   if (!head) return !entry || entry.state === "removed" || fetchStory(entry, null);
   const isChanged = !head.base || head.changed !== head.base.at;
   const isKnown = head.base && entry?.version === head.base.version;
@@ -238,10 +239,12 @@ async function reconcile(head, entry) {
   const there = merge(remote, mine);
   const { fields } = here;
   if (!fields.length && !here.added)
-    return here.hasGrown ? place(united(here.story, version), mine.changed) : put(head, version);
+    return here.hasGrown || here.hasMoved
+      ? place(united(here.story, version), mine.changed)
+      : put(head, version);
   if (!fields.length && !there.added) {
     const story = withTokens(there.story, mine);
-    if (there.hasGrown) return place(united(story, version), mine.changed);
+    if (there.hasGrown || there.hasMoved) return place(united(story, version), mine.changed);
     return take(story, { ...entry, version }, mine.changed);
   }
   conflicts.set(head.id, versions);
@@ -264,12 +267,13 @@ export async function decide(isOther) {
   if (fields.length) await keepBeside(isOther ? session.story : remote);
   commit();
   const mine = session.story;
-  const { story, current } = merge(mine, remote);
+  const { story, paths } = merge(mine, remote);
   if (isOther) {
     const { parts, scraps } = merge(remote, mine).story;
     const { nodes: _, id: __, root: ___, ...others } = remote;
-    Object.assign(story, others, { parts, scraps, current });
+    Object.assign(story, others, { parts, scraps });
   }
+  lay(story, isOther ? paths.theirs : paths.mine);
   replaceOpen(united(story, version), mine.changed);
   later(0);
 }

@@ -12,6 +12,7 @@ const LABEL = 24; // characters
 const SMALLEST = 0.75; // zoom at which labels can still be read: letters of 9 pixels
 const LARGEST = 2.5;
 const PASSAGE = 1000; // characters
+const TITLE = 400;
 
 export function Branches() {
   useChanges("story");
@@ -21,9 +22,10 @@ export function Branches() {
   const { story } = session;
   const [here, setHere] = useState(story.current);
   const path = new Set(pathTo(story).map((node) => node.id));
-  const focus = story.nodes[here] ? here : story.current;
   const top = only && story.nodes[only] ? only : story.root;
   const { places, rows, columns } = layout(story, (node) => all || !node.aside || path.has(node.id), top);
+  const at = Object.fromEntries(places.flatMap((place) => place.chain.map(({ id }) => [id, place])));
+  const focus = (at[here] ?? at[story.current] ?? places[0]).node.id;
   const zoomBy = (factor) => setZoom(Math.min(LARGEST, Math.max(SMALLEST, zoom * factor)));
   const box = useRef();
   useEffect(() => {
@@ -34,7 +36,6 @@ export function Branches() {
       changed("settings");
     };
   }, []);
-  const at = Object.fromEntries(places.map((place) => [place.node.id, place]));
   const search = useSearch(places, setHere);
   const found = new Set(search.found);
   useEffect(() => setHere(story.current), [story.current]);
@@ -89,7 +90,7 @@ function useSearch(places, setHere) {
   const [sought, setSought] = useState("");
   const [hit, setHit] = useState(null);
   const words = sought.trim().toLowerCase();
-  const found = words ? places.filter(({ node }) => node.text.toLowerCase().includes(words)) : [];
+  const found = words ? places.filter((place) => textIn(place).toLowerCase().includes(words)) : [];
   const step = (by) => {
     if (!found.length) return;
     const to = hit === null ? (by > 0 ? 0 : found.length - 1) : (hit + by + found.length) % found.length;
@@ -125,10 +126,18 @@ function edge(from, to) {
   return `M${x1} ${y1}C${x1 + WIDE / 2} ${y1} ${x1 + WIDE / 2} ${y2} ${x2} ${y2}`;
 }
 
+/** The text of a place, which is that of some pieces; its beginning, up to `most` characters. */
+function textIn({ chain }, most = Infinity) {
+  let text = "";
+  for (const node of chain) if (text.length < most) text += node.text;
+  return text.slice(0, most);
+}
+
 function Leaf({ place, path, focus, found, setHere }) {
   const { node } = place;
   const [x, y] = point(place);
-  const label = node.text.trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
+  const label =
+    textIn(place, TITLE).trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
   const short = label.length > LABEL ? `${label.slice(0, LABEL).replace(/\s\S*$/, "")}…` : label;
   const sign = (node.bookmark ? "★ " : "") + (node.folded ? `+${node.children.length} ` : "");
   const kind = [
@@ -146,7 +155,7 @@ function Leaf({ place, path, focus, found, setHere }) {
     aria-label=${sign + label.slice(0, 200)}
     aria-expanded=${node.children.length ? String(!node.folded) : undefined}
     onFocus=${() => setHere(node.id)} onClick=${() => goTo(node.id)}>
-    <title>${label.slice(0, 400)}</title>
+    <title>${label}</title>
     <circle cx=${x} cy=${y} r=${node.bookmark ? 7 : 5} />
     <text x=${x + 10} y=${y - 5}>${sign}${short}</text>
   </g>`;
@@ -154,16 +163,14 @@ function Leaf({ place, path, focus, found, setHere }) {
 
 /** The node that an arrow key leads to: parent, first child, or the next one in the column. */
 const STEPS = {
-  ArrowLeft: (at, place) => at[place.node.parent],
+  ArrowLeft: (at, place) => at[place.chain[0].parent],
   ArrowRight: (_at, place) => place.children[0],
   ArrowUp: (at, place) => beside(at, place, -1),
   ArrowDown: (at, place) => beside(at, place, 1),
 };
 
 function beside(at, place, step) {
-  const column = Object.values(at)
-    .filter(({ x }) => x === place.x)
-    .sort((a, b) => a.y - b.y);
+  const column = [...new Set(Object.values(at))].filter(({ x }) => x === place.x).sort((a, b) => a.y - b.y);
   return column[column.indexOf(place) + step];
 }
 

@@ -6,20 +6,29 @@ import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
 import { followModel } from "../server/models.js";
 import { commit, goTo, recall } from "../text/history.js";
 import { changed } from "../ui/ui.js";
-import { nameStory, refresh, say, session, setPoint } from "./session.js";
+import { fail, nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
 import { newStory, textOf, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
+/** @import { Shown } from "./session.js" */
 /** @import { Head, Story } from "./tree.js" */
 
 export async function begin() {
   await store.open();
   await list();
   const last = store.read("studio.story", null);
-  const found = session.stories.find((story) => story.id === last) ?? session.stories[0];
-  await (found ? openStory(found.id) : createStory());
+  const found = session.stories.filter(({ id }) => id === last);
+  /** @type {Shown | null} */
+  let refusal = null; // of a story that cannot be opened; another one is
+  for (const { id } of [...found, ...session.stories]) {
+    if (session.story) break;
+    await openStory(id);
+    refusal ??= session.error;
+  }
+  if (!session.story) await createStory();
+  if (refusal) fail(refusal);
 }
 
 /** Reads the list of stories again. */
@@ -36,7 +45,7 @@ export async function openStory(id) {
   commit();
   const at = session.story?.changed;
   if (!(await store.flush())) return; // what is stored is older than what is here
-  const story = await store.load(id);
+  const story = await store.load(id).catch(fail);
   if (!story) return;
   for (const node of Object.values(story.nodes)) {
     if (node.state === "running") node.state = "interrupted";

@@ -197,16 +197,12 @@ export function setPoint(id, replaces = id && passageOf(childrenOf(session.story
 export const pointId = () => session.point ?? session.story.current;
 export const isChat = () => session.story.kind === "chat";
 
-/** The candidates at the point; `aside` includes those set aside. The writer's text that stands there is
-    none, nor is the old text beside rewrites.
+/** The candidates at the point; `aside` includes those set aside. The text that stands there is none.
     @type {(aside?: boolean) => TreeNode[]} */
 export function candidates(aside = false) {
   const all = childrenOf(session.story, pointId());
   const there = new Set(session.point ? pathTo(session.story) : []);
-  const rewrites = all.some(({ replaces }) => replaces);
-  /** @type {(node: TreeNode) => boolean} */
-  const stands = (node) => there.has(node) && (rewrites || node.source === "user");
-  return all.filter((node) => !isBlank(node) && (aside || !node.aside) && !stands(node));
+  return all.filter((node) => !isBlank(node) && (aside || !node.aside) && !there.has(node));
 }
 
 /** @type {(message: string) => void} */

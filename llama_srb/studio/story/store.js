@@ -5,7 +5,7 @@
 // of an unfinished transaction, which the browser aborts. The next load restores it: a reload in mid-stream
 // loses nothing.
 
-import { newId, reached } from "./tree.js";
+import { checkFormat, FORMAT, newId, reached } from "./tree.js";
 
 /** @import { Head, Story, TreeNode } from "./tree.js" */
 
@@ -13,6 +13,7 @@ import { newId, reached } from "./tree.js";
 /** @typedef {{heads: Head[], nodes: Stored[]}} Rescue what a closed page could not write to IndexedDB */
 
 const BLOCKED = "Close the other tabs of the studio: one of them is of an older version and has the stories.";
+const NEWER = "A newer studio has stored stories here: reload the page. Nothing was changed.";
 const DELAY_MS = 500;
 const AGAIN_MS = 5000; // after a write that the browser refused
 const PART = 500; // tokens in one transaction
@@ -48,7 +49,10 @@ export async function open() {
     result.createObjectStore("history", { keyPath: "story" });
   };
   const notice = document.createElement("p");
-  request.onblocked = () => document.body.append(Object.assign(notice, { textContent: BLOCKED }));
+  /** @type {(textContent: string) => void} */
+  const tell = (textContent) => document.body.append(Object.assign(notice, { textContent }));
+  request.onblocked = () => tell(BLOCKED);
+  request.onerror = () => request.error?.name === "VersionError" && tell(NEWER);
   database = await done(request);
   notice.remove();
   database.onversionchange = () => database.close(); // a newer page needs it
@@ -63,7 +67,10 @@ async function recover() {
     const rescued = read(name, { heads: [], nodes: [] });
     const stories = database.transaction("stories").objectStore("stories");
     const stored = await Promise.all(rescued.heads.map(({ id }) => done(stories.get(id))));
-    const newHeads = rescued.heads.filter((head, i) => !(stored[i]?.changed > head.changed));
+    const isNewer = (/** @type {Head | undefined} */ one) => (one?.format ?? FORMAT) > FORMAT;
+    const newHeads = rescued.heads.filter(
+      (head, i) => !(stored[i]?.changed > head.changed) && !isNewer(stored[i]),
+    );
     const ids = new Set(newHeads.map(({ id }) => id));
     try {
       await put(
@@ -242,19 +249,35 @@ export async function stories() {
   return all.sort((a, b) => b.changed - a.changed);
 }
 
-/** @type {(id: string) => Promise<Story | null>} */
+/** A stored story; Error if a newer page has stored it in another format.
+    @type {(id: string) => Promise<Story | null>} */
 export async function load(id) {
   await recover();
   const work = database.transaction(["stories", "nodes"]);
   const head = await done(work.objectStore("stories").get(id));
   if (!head) return null;
+  checkFormat(head);
   const all = await done(work.objectStore("nodes").getAll(allOf(id)));
   const stored = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
+  mend(stored);
   const known = reached(head.root, stored);
-  for (const node of Object.values(known)) node.children = node.children.filter((child) => known[child]);
+  for (const { id, children } of Object.values(known)) for (const one of children) known[one].parent = id;
   let { current } = head;
   while (stored[current] && !known[current]) current = stored[current].parent;
   return { ...head, nodes: known, current: known[current] ? current : head.root };
+}
+
+/** Mends what a page that died in mid-write has left: a child that is not there, and a node that has moved
+    but is still its old parent's child, or not yet its new one's.
+    @type {(nodes: Record<string, any>) => void} */
+function mend(nodes) {
+  const all = Object.values(nodes);
+  /** @type {(node: any, child: any) => boolean} */
+  const isAt = (node, child) => child && (!child.moved || !nodes[child.parent] || child.parent === node.id);
+  for (const node of all)
+    node.children = node.children.filter((/** @type {string} */ child) => isAt(node, nodes[child]));
+  for (const { id, moved, parent } of all)
+    if (moved && nodes[parent] && !nodes[parent].children.includes(id)) nodes[parent].children.push(id);
 }
 
 /** Changes fields of a stored story that is open nowhere, if it has not changed since `at`.

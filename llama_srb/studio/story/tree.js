@@ -1,7 +1,9 @@
 // A story as a tree of pieces of text. Pure data: no page, no server, no storage.
 //
-// A node with children is never removed and its text never changes: an edit by the writer becomes another
-// branch. The text is the path from the root to `current`.
+// The text is the path from the root to `current`. A change within it becomes a node beside the old piece,
+// and what stands behind, the tail, moves there as it is: ids, sources, tokens, candidates. The old piece
+// stays as a branch that notes its tail, and takes it back when the writer goes there. A node with children
+// keeps its text; only the piece that the writer is typing grows before its tail.
 
 /** @import { Parts } from "../background/parts.js" */
 
@@ -21,6 +23,7 @@
     @property {string} [tags]
     @property {Partial<Parts>} [parts] what the model reads besides the text
     @property {number | null} [trashed] when it was moved to the trash
+    @property {number} [format] of a story that a newer page has stored; none: 1
     @property {Base} [base] */
 
 /** The version of the server that a story was equal to when its `changed` was `at`.
@@ -45,6 +48,8 @@
     @property {number} [seed]
     @property {string} [thoughts] of a model that reasons
     @property {Ref | null} [ref]
+    @property {string} [tail] the node that stood behind this one before it moved away
+    @property {number} [moved] when it got another parent, last
     @property {string} [replaces] the text that a candidate rewrites
     @property {{model?: number, string?: number}} [ends] candidates that ended at once here, by the cause
     @property {boolean} [pinned]
@@ -65,13 +70,23 @@
     @property {number} index of the sequence
     @property {number} from how many tokens behind the sequence's first one the node begins
     @property {boolean} whole the node ends where the sequence ends
+    @property {string} [before] hash of the text before the node: the name is of that text only
     @property {string} [model] the one that has it */
 
 /** A change of a text: where, how many characters are replaced, by which, which they were.
     @typedef {[start: number, length: number, by: string, before: string]} Patch */
 
-/** A node's place in a drawing.
-    @typedef {{node: TreeNode, x: number, y: number, children: Place[]}} Place */
+/** A part of a text and what it becomes, as places of the old text.
+    @typedef {[from: number, to: number, by: string]} Change */
+
+/** A node, the parent that it gets or had, and how long that is, should it be cut later.
+    @typedef {[id: string, parent: string, length: number]} Move */
+
+/** What writing a text did. `moves` take it back, in this order; `piece`: the node in which typing may go on.
+    @typedef {{nodes: TreeNode[], moves: Move[], piece: string | null}} Written */
+
+/** A place in a drawing: nodes without alternatives, which follow each other, are one. `node` is the last.
+    @typedef {{node: TreeNode, chain: TreeNode[], x: number, y: number, children: Place[]}} Place */
 /** @typedef {{places: Place[], rows: number, columns: number}} Drawing */
 
 /** The fields of a request that say where to go on; `text`: what the model would read, all in all.
@@ -90,6 +105,18 @@ export const TITLE = 1000; // characters, at most; the server stores no longer o
 /** A title that is short enough, with its end.
     @type {(name: string, end?: string) => string} */
 export const titled = (name, end = "") => [...name].slice(0, TITLE - end.length).join("") + end;
+
+export const FORMAT = 1; // of a story, as files, the server and the browser have it
+
+/** Refuses a story of a newer page, which this one would damage.
+    @type {(story: {format?: any, name?: any}) => void} */
+export function checkFormat({ format, name }) {
+  if (format === undefined || Number(format) <= FORMAT) return;
+  throw new Error(
+    `“${name}” has the format ${format}, and this page knows formats up to ${FORMAT}: reload the page, or ` +
+      "use a newer llama-srb; nothing was changed",
+  );
+}
 
 /** @type {(name?: string, kind?: string) => Story} */
 export function newStory(name = "Untitled", kind = "story") {
@@ -168,8 +195,8 @@ export function reached(root, nodes) {
 export function pathTo(story, id = story.current) {
   /** @type {TreeNode[]} */
   const path = [];
-  for (let node = story.nodes[id]; node; node = story.nodes[node.parent ?? ""]) path.unshift(node);
-  return path;
+  for (let node = story.nodes[id]; node; node = story.nodes[node.parent ?? ""]) path.push(node);
+  return path.reverse();
 }
 
 /** @type {(story: Story, id?: string) => string} */
@@ -193,9 +220,9 @@ export const around = (story, id) => [
 export function split(story, id, offset) {
   const node = story.nodes[id];
   if (offset <= 0 || offset >= node.text.length) return null;
-  const { tokens, replaces: _, ...fields } = node; // the passage is the first part's
+  const { tokens, replaces: _, moved: __, ...fields } = node; // the passage is the first part's, as the move
   /** @type {TreeNode} */
-  const rest = { ...fields, id: newId(), parent: id, text: node.text.slice(offset) };
+  const rest = { ...fields, id: idOfRest(story, id, offset), parent: id, text: node.text.slice(offset) };
   for (const child of rest.children) story.nodes[child].parent = rest.id;
   const at = tokens ? tokensWithin(tokens, offset) : null;
   if (tokens) {
@@ -203,15 +230,42 @@ export function split(story, id, offset) {
     node.tokens = at === null ? null : tokens.slice(0, at);
   }
   if (node.ref) {
-    rest.ref = { ...node.ref, from: node.ref.from + (at ?? 0), whole: node.ref.whole && at !== null };
+    const before = node.ref.before && hashed(node.text.slice(0, offset), node.ref.before);
+    rest.ref = { ...node.ref, from: node.ref.from + (at ?? 0), whole: node.ref.whole && at !== null, before };
     node.ref = at === null ? null : { ...node.ref, whole: false };
   }
   Object.assign(node, { text: node.text.slice(0, offset), children: [rest.id], pinned: false });
-  node.length = rest.length = node.ends = undefined;
+  node.length = rest.length = node.ends = node.tail = undefined;
   story.nodes[rest.id] = rest;
   if (story.current === id) story.current = rest.id;
   return rest;
 }
+
+/** Two devices that cut a node at one place call the rest alike, so that it is one node when they meet.
+    @type {(id: string, offset: number) => string} */
+function nameOfRest(id, offset) {
+  const [, whole, from] = /^(.*)__(\d+)$/.exec(id) ?? [id, id, "0"];
+  return `${whole}__${Number(from) + offset}`;
+}
+
+/** @type {(story: Story, id: string, offset: number) => string} */
+function idOfRest(story, id, offset) {
+  const rest = nameOfRest(id, offset);
+  return story.nodes[rest] || rest.length > MOST_ID ? newId() : rest;
+}
+
+/** Where a node that was so long ends, should it have been cut since.
+    @type {(story: Story, id: string, length: number) => string} */
+export function endOf(story, id, length) {
+  for (let [node, left] = [story.nodes[id], length]; ; ) {
+    const rest = story.nodes[nameOfRest(node.id, node.text.length)];
+    if (left <= node.text.length || rest?.parent !== node.id) return node.id;
+    left -= node.text.length;
+    node = rest;
+  }
+}
+
+const MOST_ID = 100; // characters; the server and files take no longer ones
 
 /** How many tokens make up exactly the first `offset` characters; null when a token crosses that place.
     @type {(tokens: Token[], offset: number) => number | null} */
@@ -237,9 +291,9 @@ function locate(story, offset) {
 }
 
 /** Puts an empty root above the root, so that another text can begin the story; returns it.
-    @type {(story: Story) => TreeNode} */
-export function raise(story) {
-  const above = { id: newId(), parent: null, children: [story.root], text: "", source: "user" };
+    @type {(story: Story, id?: string) => TreeNode} */
+export function raise(story, id = newId()) {
+  const above = { id, parent: null, children: [story.root], text: "", source: "user" };
   story.nodes[above.id] = above;
   story.root = story.nodes[story.root].parent = above.id;
   return above;
@@ -275,60 +329,230 @@ export function heldBack(story, offset) {
     @type {(node: TreeNode) => boolean} */
 export const isBlank = ({ source, text }) => source === "user" && /^[ \t]*$/.test(text);
 
-/** The text behind a node on the path, without spaces that were held back before the caret `at`.
-    @type {(story: Story, id: string, at: number) => string} */
-export function textBehind(story, id, at) {
+/** The first node behind a node on the path, without spaces that were held back before the caret `at`.
+    @type {(story: Story, id: string, at: number) => TreeNode | undefined} */
+export function behind(story, id, at) {
   const path = pathTo(story);
   const i = path.findIndex((node) => node.id === id);
-  const [next, ...others] = path.slice(i + 1);
-  if (!next) return "";
-  const rest = others.map((node) => node.text).join("");
-  const isHeld = isBlank(next) && (!rest || at >= textOf(story, next.id).length);
-  return isHeld ? rest : next.text + rest;
+  const [next, other] = path.slice(i + 1);
+  const isHeld = next && isBlank(next) && (!other || at >= textOf(story, next.id).length);
+  return isHeld ? other : next;
 }
 
-/** Writes the typed text: in place where no other node depends on it, else as a branch. Text that is there
-    already is found again, with its candidates; a leaf that is not needed any more is removed.
-    @type {(story: Story, text: string) => TreeNode[]} */
-export function write(story, text) {
-  const old = textOf(story);
-  if (text === old) return [];
-  const same = commonPrefix(old, text);
-  const leaf = story.nodes[story.current];
-  const before = old.length - leaf.text.length;
-  if (leaf.source === "user" && !leaf.children.length && same >= before)
-    return writeLeaf(story, leaf, copied(text.slice(before)));
-  const parent = same === old.length ? leaf : cutAt(story, same);
-  const rest = copied(text.slice(same));
-  const added = spelling(story, parent.id, rest) ?? addNode(story, parent.id, { text: rest, source: "user" });
-  story.current = added.id;
-  return [added, ...around(story, parent.id)];
+/** The text from a node on the path to its end.
+    @type {(story: Story, node: TreeNode | null | undefined) => string} */
+export function textFrom(story, node) {
+  const path = node ? pathTo(story) : [];
+  const at = node ? path.indexOf(node) : 0;
+  return (at < 0 ? [] : path.slice(at)).map(({ text }) => text).join("");
 }
 
-/** @type {(story: Story, leaf: TreeNode, text: string) => TreeNode[]} */
-function writeLeaf(story, leaf, text) {
-  const known = leaf.parent && spelling(story, leaf.parent, text, leaf);
-  if (!known) {
-    Object.assign(leaf, { text, ends: undefined });
-    return [leaf];
+// ---- moving a tail -----------------------------------------------------------------------------------
+
+/** Whether a node is another one or behind it.
+    @type {(story: Story, id: string | null, other: string) => boolean} */
+function isWithin(story, id, other) {
+  for (let at = id; at; at = story.nodes[at]?.parent) if (at === other) return true;
+  return false;
+}
+
+/** Gives a node another parent, with all that is behind it; returns what has changed, nothing if that cannot
+    be. The piece that it leaves notes its tail, unless it stands before it as well.
+    @type {(story: Story, id: string, to: string) => TreeNode[]} */
+export function move(story, id, to) {
+  const [node, target] = [story.nodes[id], story.nodes[to]];
+  const from = story.nodes[node?.parent ?? ""];
+  if (!from || !target || from === target || isWithin(story, to, id)) return [];
+  from.children = from.children.filter((child) => child !== id);
+  if (!isWithin(story, to, from.id)) from.tail = id;
+  if (target.tail === id) target.tail = undefined;
+  const before = target.children.findIndex((child) => isWithin(story, from.id, child)); // where it was once
+  target.children.splice(before < 0 ? target.children.length : before, 0, id);
+  Object.assign(node, { parent: to, moved: Math.max(Date.now(), (node.moved ?? 0) + 1) });
+  return [node, from, target];
+}
+
+/** A move that takes a node to where it is now.
+    @type {(story: Story, node: TreeNode) => Move} */
+export function moveTo(story, { id, parent }) {
+  const to = story.nodes[parent ?? ""];
+  return [id, to.id, to.text.length];
+}
+
+/** What goes along to a node that is not on the path: the tail that it had, as far as it is in the text now.
+    A first node that was changed itself is the piece in its place.
+    @type {(story: Story, id: string) => TreeNode | null} */
+export function tailOf(story, id) {
+  const path = pathTo(story);
+  const there = new Map(path.map((node, i) => [node.id, i]));
+  if (there.has(id)) return null;
+  let tail = story.nodes[story.nodes[id]?.tail ?? ""];
+  /** @type {TreeNode | undefined} */
+  let first;
+  for (const known = new Set(); tail && !known.has(tail); tail = story.nodes[tail.tail ?? ""]) {
+    known.add(tail);
+    if (there.has(tail.id)) {
+      first ??= tail;
+      return isWithin(story, id, first.id) ? null : first;
+    }
+    const above = there.get(tail.parent ?? "");
+    if (above === undefined) return null;
+    first ??= path[above + 1];
   }
-  drop(story, leaf);
-  story.current = known.id;
-  return [...(leaf.parent ? [story.nodes[leaf.parent]] : []), known, leaf];
+  return null;
+}
+
+// ---- writing -----------------------------------------------------------------------------------------
+
+/** Writes changes of the text, which are in order and don't overlap. Each becomes a piece beside the old one,
+    to which the text behind it moves. Where no text is behind, it is a branch; text that no other node
+    depends on is changed in place, and so is `piece`, in which the writer is typing. Text that is there
+    already is found again, with its candidates; a piece that is not needed any more is removed.
+    @type {(story: Story, changes: Change[], piece?: string | null) => Written} */
+export function write(story, changes, piece = null) {
+  /** @type {Set<TreeNode>} */
+  const nodes = new Set();
+  /** @type {Move[]} */
+  const moves = [];
+  /** @type {Draft} */
+  const draft = { story, nodes, moves, piece: null };
+  const isTyping = changes.length === 1;
+  for (const [from, to, by] of changes.toReversed())
+    if (from < to || by) writeOne(draft, from, to, copied(by), isTyping ? piece : null);
+  return { nodes: [...nodes], moves: moves.reverse(), piece: isTyping ? draft.piece : null };
+}
+
+/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: Move[], piece: string | null}} Draft */
+
+/** @type {(draft: Draft, from: number, to: number, by: string, piece: string | null) => void} */
+function writeOne(draft, from, to, by, piece) {
+  const { story } = draft;
+  const path = pathTo(story);
+  let end = 0;
+  for (const [i, node] of path.entries()) {
+    const begin = end;
+    end += node.text.length;
+    if (from < begin || to > end || !canGrow(path, i, piece)) continue;
+    const text = node.text.slice(0, from - begin) + by + node.text.slice(to - begin);
+    return grow(draft, node, path[i + 1], copied(text));
+  }
+  if (to < end) return replace(draft, from, to, by);
+  const parent = from === end ? story.nodes[story.current] : cut(draft, from);
+  story.current = putUnder(draft, parent, by).id;
+}
+
+/** A leaf of the writer's, or the piece before the tail that is being typed, on which nothing else depends.
+    @type {(path: TreeNode[], i: number, piece: string | null) => boolean} */
+function canGrow(path, i, piece) {
+  const { id, source, children } = path[i];
+  if (source !== "user") return false;
+  return i === path.length - 1 ? !children.length : id === piece && children.length === 1;
+}
+
+/** Gives a typed piece another text; goes to the one that is there already, or has no text, in its place.
+    @type {(draft: Draft, node: TreeNode, tail: TreeNode | undefined, text: string) => void} */
+function grow(draft, node, tail, text) {
+  const { story, nodes } = draft;
+  const known = node.parent && spelling(story, node.parent, text, node);
+  if (!known) {
+    draft.piece = node.id;
+    Object.assign(node, { text, ends: undefined });
+    nodes.add(node);
+    return;
+  }
+  for (const one of [story.nodes[node.parent ?? ""], known, node]) nodes.add(one);
+  if (tail) {
+    moveTail(draft, tail, known.id);
+    draft.moves[draft.moves.length - 1] = moveTo(story, { ...tail, parent: node.parent }); // which stays
+  } else story.current = known.id;
+  drop(story, node);
+}
+
+/** @type {(draft: Draft, tail: TreeNode, to: string) => void} */
+function moveTail({ story, nodes, moves }, tail, to) {
+  moves.push(moveTo(story, tail));
+  for (const one of move(story, tail.id, to)) nodes.add(one);
+}
+
+/** Puts a piece in place of some text, and the text behind it there. Without a text of its own it is the node
+    before, so that a deletion takes an insertion back.
+    @type {(draft: Draft, from: number, to: number, by: string) => void} */
+function replace(draft, from, to, by) {
+  const last = cut(draft, to);
+  const path = pathTo(draft.story);
+  const tail = path[path.indexOf(last) + 1];
+  const parent = from === to ? last : cut(draft, from);
+  moveTail(draft, tail, putUnder(draft, parent, by, tail).id);
+}
+
+/** @type {(draft: Draft, at: number) => TreeNode} */
+function cut({ story, nodes }, at) {
+  const node = cutAt(story, at);
+  for (const one of around(story, node.id)) nodes.add(one);
+  return node;
+}
+
+/** The node with this text behind another one; not within `without`.
+    @type {(draft: Draft, parent: TreeNode, text: string, without?: TreeNode | null) => TreeNode} */
+function putUnder(draft, parent, text, without = null) {
+  const known = spelling(draft.story, parent.id, text, without);
+  const node = known ?? addNode(draft.story, parent.id, { text, source: "user" });
+  draft.piece = known ? null : node.id;
+  for (const one of [parent, node]) draft.nodes.add(one);
+  return node;
 }
 
 /** The node under `id`, or `id` itself, where exactly this text ends; null if there is none but `without`.
     @type {(story: Story, id: string, text: string, without?: TreeNode | null) => TreeNode | null} */
 export function spelling(story, id, text, without = null) {
-  if (!text) return story.nodes[id];
-  for (const node of childrenOf(story, id)) {
-    const found =
-      node !== without && node.text && text.startsWith(node.text)
-        ? spelling(story, node.id, text.slice(node.text.length))
-        : null;
-    if (found) return found;
+  /** @type {[id: string, at: number][]} */
+  const work = [[id, 0]];
+  for (let next = work.pop(); next; next = work.pop()) {
+    const [at, length] = next;
+    if (length === text.length) return story.nodes[at];
+    const fits = childrenOf(story, at).filter(
+      (node) => node !== without && node.text && text.startsWith(node.text, length),
+    );
+    for (const node of fits.reverse()) work.push([node.id, length + node.text.length]);
   }
   return null;
+}
+
+/** The text in pieces: the nodes on the path, and in their midst what is typed but not in the tree yet.
+    @type {(story: Story, text: string) => [node: TreeNode | null, text: string][]} */
+export function spans(story, text) {
+  const path = pathTo(story);
+  let [i, begin] = [0, 0];
+  for (; i < path.length && text.startsWith(path[i].text, begin); i++) begin += path[i].text.length;
+  let [j, end] = [path.length, text.length];
+  for (; j > i; j--) {
+    const from = end - path[j - 1].text.length;
+    if (from < begin || !text.startsWith(path[j - 1].text, from)) break; // endsWith() is slow
+    end = from;
+  }
+  const changed = spansOf(path.slice(i, j), text.slice(begin, end));
+  return [...path.slice(0, i).map(whole), ...changed, ...path.slice(j).map(whole)];
+}
+
+/** @type {(node: TreeNode) => [TreeNode, string]} */
+const whole = (node) => [node, node.text];
+
+/** The same for some nodes, all of which the change touches.
+    @type {(nodes: TreeNode[], text: string) => [node: TreeNode | null, text: string][]} */
+function spansOf(nodes, text) {
+  const [at, length, by] = patchOf(nodes.map((node) => node.text).join(""), text);
+  /** @type {[TreeNode | null, string][]} */
+  const heads = [];
+  /** @type {[TreeNode | null, string][]} */
+  const rests = [];
+  let begin = 0;
+  for (const node of nodes) {
+    heads.push([node, node.text.slice(0, Math.max(0, at - begin))]);
+    rests.push([node, node.text.slice(Math.max(0, at + length - begin))]);
+    begin += node.text.length;
+  }
+  heads.push([null, by]);
+  return [...heads, ...rests].filter(([, part]) => part);
 }
 
 /** The node that a node can be joined to: its parent, unless that is the root or has another child.
@@ -347,10 +571,13 @@ export function join(story, id) {
   const above = story.nodes[gone.parent];
   above.children[above.children.indexOf(gone.id)] = id;
   const tokens = gone.tokens && node.tokens ? [...gone.tokens, ...node.tokens] : undefined;
-  const { replaces } = gone;
-  Object.assign(node, { parent: above.id, text: gone.text + node.text, tokens, replaces, ref: undefined });
+  const { replaces, moved } = gone;
+  const fields = { parent: above.id, text: gone.text + node.text, tokens, replaces, moved, ref: undefined };
+  Object.assign(node, fields);
+  const before = Object.values(story.nodes).filter(({ tail }) => tail === gone.id);
+  for (const one of before) one.tail = id;
   forget(story, gone);
-  return [above, node, gone];
+  return [above, node, gone, ...before];
 }
 
 /** @type {(one: Texts) => boolean | undefined} */
@@ -374,12 +601,13 @@ export function withoutReturns(one) {
     @type {<T>(part: T) => T} */
 export const copied = (part) => JSON.parse(JSON.stringify(part));
 
-/** What makes text b of a: [where, how many characters are replaced, by which, which they were].
-    @type {(a: string, b: string) => Patch} */
-export function patchOf(a, b) {
-  const start = commonPrefix(a, b);
-  const most = Math.min(a.length, b.length) - start;
-  const end = agreement(most, (from, to) => tail(a, from, to) === tail(b, from, to));
+/** What makes text b of a: [where, how many characters are replaced, by which, which they were]. It begins at
+    `most` or before.
+    @type {(a: string, b: string, most?: number) => Patch} */
+export function patchOf(a, b, most = Infinity) {
+  const start = Math.min(commonPrefix(a, b), most);
+  const left = Math.min(a.length, b.length) - start;
+  const end = agreement(left, (from, to) => tail(a, from, to) === tail(b, from, to));
   const [before, by] = [a, b].map((text) => copied(text.slice(start, text.length - end)));
   return [start, before.length, by, before];
 }
@@ -399,6 +627,38 @@ function agreement(most, isSame) {
 
 const STRIDE = 4096; // a power of 16
 
+/** What the writer has just done to make text b of a; the caret is at `at`. Of equal characters side by side
+    it is the one before the caret that was typed.
+    @type {(a: string, b: string, at: number) => Change} */
+export function changeOf(a, b, at) {
+  const least = patchOf(a, b);
+  const most = Math.max(0, at - Math.max(0, b.length - a.length));
+  const here = most < least[0] ? patchOf(a, b, most) : least;
+  const [start, length, by] = here[1] > least[1] ? least : here;
+  return [start, start + length, by];
+}
+
+/** The text after such changes.
+    @type {(text: string, changes: Change[]) => string} */
+export function rewritten(text, changes) {
+  let end = 0;
+  const parts = changes.flatMap(([from, to, by]) => {
+    const kept = text.slice(end, from);
+    end = to;
+    return [kept, by];
+  });
+  return [...parts, text.slice(end)].join("");
+}
+
+/** One change in place of two, of which the second is of the text behind the first; null if they don't meet.
+    @type {(first: Change, second: Change) => Change | null} */
+export function composed([from, to, by], [start, end, text]) {
+  if (start > from + by.length || end < from) return null;
+  const [head, rest] = [by.slice(0, Math.max(0, start - from)), by.slice(Math.max(0, end - from))];
+  const behind = Math.max(0, end - from - by.length);
+  return [Math.min(from, start), to + behind, head + text + rest];
+}
+
 /** The text after such a change; null if it is another text.
     @type {(text: string, patch: Patch) => string | null} */
 export function patched(text, [start, length, by, before]) {
@@ -415,17 +675,41 @@ function commonPrefix(a, b) {
   return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
 }
 
-/** The prompt fields of a request at a node: the candidate to continue exactly, or the whole text. `usable`
+/** The prompt fields of a request at a node: the candidate to continue exactly, or the whole text. A name is
+    that of a text with all that stood before it, so it counts only where the same text stands there. `usable`
     says whether the server can continue what a `ref` names.
     @type {(story: Story, id: string, usable: (ref: Ref) => boolean) => PromptFields} */
 export function promptFor(story, id, usable) {
+  const path = pathTo(story, id);
+  const text = path.map((node) => node.text).join("");
+  let before = hashed("");
+  const fits = path.map(({ ref, text }) => {
+    const isSame = ref?.before === before;
+    before = hashed(text, before);
+    return isSame;
+  });
   let rest = "";
-  for (const node of pathTo(story, id).reverse()) {
-    const named = node.ref && usable(node.ref) ? nameOf(node) : null;
-    if (named) return { prompt: rest || undefined, continue: named, text: textOf(story, id) };
-    rest = node.text + rest;
+  for (let i = path.length - 1; i >= 0; i--) {
+    const { ref } = path[i];
+    const named = ref && fits[i] && usable(ref) ? nameOf(path[i]) : null;
+    if (named) return { prompt: rest || undefined, continue: named, text };
+    rest = path[i].text + rest;
   }
-  return { prompt: rest, text: rest };
+  return { prompt: text, text };
+}
+
+/** A hash of 64 bits of a text; with `before`, the hash of another text, that of both.
+    @type {(text: string, before?: string) => string} */
+export function hashed(text, before = "0.0") {
+  let [a, b] = before.split(".").map((part) => Number.parseInt(part, 36));
+  for (let i = 0; i < text.length; i++) {
+    const unit = text.charCodeAt(i) + 1;
+    a = Math.imul(a ^ unit, 0x9e3779b1);
+    b = Math.imul(b ^ unit, 0x5f356495);
+    a = (a << 13) | (a >>> 19);
+    b = (b << 17) | (b >>> 15);
+  }
+  return `${(a >>> 0).toString(36)}.${(b >>> 0).toString(36)}`;
 }
 
 /** @type {(node: TreeNode) => Continue | null} */
@@ -443,26 +727,44 @@ export function meanLogprob({ tokens, mean }) {
   return tokens.reduce((sum, token) => sum + (token.logprob ?? 0), 0) / tokens.length;
 }
 
-/** Places of nodes for a drawing: columns by depth, leaves in rows of their own.
+/** Places of nodes for a drawing: columns by depth, leaves in rows of their own. Nodes that follow each other
+    without alternatives are one place, which ends where the text ends, or at a bookmark or a fold.
     @type {(story: Story, shown: (node: TreeNode) => unknown, top?: string) => Drawing} */
 export function layout(story, shown, top = story.root) {
   /** @type {Place[]} */
   const places = [];
-  let row = 0;
-  /** @type {(id: string, depth: number) => Place} */
-  const visit = (id, depth) => {
-    const children = story.nodes[id].folded
-      ? []
-      : story.nodes[id].children.filter((c) => shown(story.nodes[c]));
-    /** @type {Place} */
-    const place = { node: story.nodes[id], x: depth, y: 0, children: [] };
-    places.push(place);
-    place.children = children.map((child) => visit(child, depth + 1));
-    place.y = children.length ? (place.children[0].y + place.children[children.length - 1].y) / 2 : row++;
-    return place;
+  let [rows, columns] = [0, 0];
+  /** @type {(node: TreeNode) => TreeNode[]} */
+  const below = (node) => (node.folded ? [] : childrenOf(story, node.id).filter(shown));
+  /** @type {(chain: TreeNode[]) => TreeNode[]} */
+  const lengthened = (chain) => {
+    for (let node = chain[0]; ; chain.push(node)) {
+      const [next, ...others] = below(node);
+      const ends = node.bookmark || node.id === story.current || node.id === story.root;
+      if (ends || !next || others.length || !next.aside !== !node.aside) return chain;
+      node = next;
+    }
   };
-  visit(top, 0);
-  return { places, rows: row, columns: 1 + Math.max(...places.map((place) => place.x)) };
+  /** @type {{first: TreeNode, above: Place | null}[]} */
+  const work = [{ first: story.nodes[top], above: null }];
+  for (let next = work.pop(); next; next = work.pop()) {
+    const { first, above } = next;
+    const chain = lengthened([first]);
+    const node = chain[chain.length - 1];
+    /** @type {Place} */
+    const place = { node, chain, x: above ? above.x + 1 : 0, y: 0, children: [] };
+    places.push(place);
+    above?.children.push(place);
+    columns = Math.max(columns, place.x + 1);
+    const children = below(node);
+    if (!children.length) place.y = rows++;
+    for (const child of children.reverse()) work.push({ first: child, above: place });
+  }
+  for (const place of places.toReversed()) {
+    const { children } = place;
+    if (children.length) place.y = (children[0].y + children[children.length - 1].y) / 2;
+  }
+  return { places, rows, columns };
 }
 
 /** Words of two texts in order: [kind, word], kind "same", "gone" or "new".

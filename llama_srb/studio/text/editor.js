@@ -5,7 +5,7 @@ import { behindPassage } from "../candidates/rewrite.js";
 import { stopAll } from "../candidates/stopping.js";
 import { enterCards } from "../candidates/walking.js";
 import { pointId, session, wanted } from "../story/session.js";
-import { patchOf, pathTo, textOf } from "../story/tree.js";
+import { patchOf, spans, textOf } from "../story/tree.js";
 import {
   Button,
   Component,
@@ -19,7 +19,7 @@ import {
 } from "../ui/ui.js";
 import { showFound } from "./found.js";
 import { canRedo, canUndo, commit, movedTo, redo, typed, undo } from "./history.js";
-import { counting, piecesOf, remembering } from "./pieces.js";
+import { counting, piecesOf, remembering, shareOfModel } from "./pieces.js";
 import { Ghost } from "./preview.js";
 
 export function Editor() {
@@ -126,18 +126,17 @@ function Origins() {
   const parts = [];
   let end = 0;
   let old = 0; // characters of the passage that the candidates rewrite
-  for (const node of pathTo(story)) {
-    if (!text.startsWith(node.text, end)) break; // typing that is not in the tree yet
-    const kind = SOURCES[node.source];
-    const [gone, kept] = [node.text.slice(0, old), node.text.slice(old)];
+  const all = spans(story, text);
+  for (const [i, [node, part]] of all.entries()) {
+    const kind = SOURCES[node?.source ?? "user"];
+    const [gone, kept] = [part.slice(0, old), part.slice(old)];
     parts.push(...withLine(`${kind} ${OLD}`, gone, end), ...withLine(kind, kept, end + gone.length));
-    end += node.text.length;
+    end += part.length;
     old -= gone.length;
-    if (node.id !== pointId()) continue;
+    if (node?.id !== pointId() || all.slice(i + 1, i + 3).some(([other]) => other === node)) continue;
     parts.push([GHOST, node.id]);
     old = passageBehind(node.id);
   }
-  parts.push(...withLine(SOURCES.user, text.slice(end), end));
   const pieces = piecesOf(parts, isText);
   pieces.at(-1)?.push(["", "\u200b"]); // the last line, which may be empty
   const [keyed, isBehind] = remembered(pieces);
@@ -190,6 +189,10 @@ class Piece extends Component {
 const wordsIn = counting();
 
 function Count() {
-  const [words] = wordsIn([session.text]);
-  return html`<span class="count">${words} ${words === 1 ? "word" : "words"}</span>`;
+  const { story, text } = session;
+  const [words] = wordsIn([text]);
+  const by = shareOfModel(spans(story, text));
+  return html`<span class="count">${words} ${words === 1 ? "word" : "words"}${
+    by === null ? "" : html` · <span class="share">by the model: ${by} %</span>`
+  }</span>`;
 }

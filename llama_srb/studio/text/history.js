@@ -3,30 +3,55 @@
 import { freeze, runOf } from "../candidates/stopping.js";
 import { isChat, refresh, session, setPoint } from "../story/session.js";
 import * as store from "../story/store.js";
-import { heldBack, patched, patchOf, pathTo, textOf, write } from "../story/tree.js";
+import {
+  changeOf,
+  composed,
+  endOf,
+  heldBack,
+  move,
+  moveTo,
+  patched,
+  patchOf,
+  pathTo,
+  rewritten,
+  tailOf,
+  textOf,
+  write,
+} from "../story/tree.js";
 import { changed } from "../ui/ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
 const HISTORY = 500; // steps
 const MOST_TEXT = 1e6; // characters of all changes together
+const MOVE = 60; // characters that a move of a tail counts as
 const KEEP_MS = 300; // until the steps are stored
 
-/** @import { Patch } from "../story/tree.js" */
+/** @import { Change, Move, Patch, TreeNode, Written } from "../story/tree.js" */
 
 // Undo steps. The last one of a list has its text; each other one has the change from the next one's text to
-// its own, so that many steps of a long text are small.
-/** @typedef {{current: string, at: number, text?: string, patch?: Patch}} Step */
+// its own, so that many steps of a long text are small. Going to a step takes its moves of tails, so that it
+// finds the pieces that stood there; only what has grown within a piece is written again. `length`: that of
+// the text's last node, which may be cut since. `piece`: the one that was typed behind the step. Typing goes
+// on in it until something else is done.
+/** @typedef {{current: string, length?: number, at: number, text?: string, patch?: Patch, moves?: Move[],
+      piece?: string | null}} Step */
 /** @type {Step[]} */
 let past = [];
 /** @type {Step[]} */
 let future = [];
+/** @type {Change[] | null} */
+let pending = null; // what was typed since the text of the tree
 /** @type {number | undefined} */
 let typing;
 /** @type {number | undefined} */
 let keeping;
 
 /** @type {() => Step & {text: string}} */
-const now = () => ({ current: session.story.current, text: textOf(session.story), at: session.at });
+function now() {
+  const { story, at } = session;
+  const { id, text } = story.nodes[story.current];
+  return { current: id, length: text.length, text: textOf(story), at };
+}
 
 /** @type {(steps: Step[], step: Step & {text: string}) => void} */
 function push(steps, step) {
@@ -48,17 +73,23 @@ const asChange = ({ text = "", ...step }, next) => ({ ...step, patch: patchOf(ne
 /** @type {(step: Step, next: string) => Step} */
 const asText = ({ patch, ...step }, next) => ({ ...step, text: (patch && patched(next, patch)) ?? next });
 
-/** Records the present text for undo. */
+/** Records the present text for undo; returns the step, which gets the moves that take back what is done
+    next.
+    @type {() => Step} */
 export function note() {
-  push(past, now());
+  const step = now();
+  push(past, step);
   future.length = 0;
   let length = 0;
-  const cut = past.findLastIndex(({ patch }) => (length += patch ? sizeOf(patch) : 0) > MOST_TEXT);
+  const cut = past.findLastIndex((one) => (length += sizeOf(one)) > MOST_TEXT);
   past.splice(0, Math.max(cut + 1, past.length - HISTORY));
   keepLater();
+  return step;
 }
 
-const sizeOf = ([, , by, before]) => by.length + before.length;
+/** @type {(step: Step) => number} */
+const sizeOf = ({ patch: [, , by, before] = [0, 0, "", ""], moves }) =>
+  by.length + before.length + MOVE * (moves?.length ?? 0);
 
 function keepLater() {
   clearTimeout(keeping);
@@ -66,7 +97,7 @@ function keepLater() {
 }
 
 /** The steps as changes of the story's present text. */
-function asStored() {
+export function asStored() {
   clearTimeout(keeping);
   keeping = undefined;
   const text = textOf(session.story);
@@ -85,6 +116,7 @@ store.leaving.push(() => {
 export function recall(stored) {
   const text = textOf(session.story);
   const fits = stored?.length === text.length;
+  pending = null;
   [past, future] = [stored?.past, stored?.future].map((steps) => (fits ? expanded(steps, text) : []));
   changed("text");
 }
@@ -92,12 +124,20 @@ export function recall(stored) {
 /** The last step gets its text; none, if a step leads to a node that is gone.
     @type {(steps: Step[], text: string) => Step[]} */
 function expanded(steps, text) {
-  if (steps.some(({ current }) => !session.story.nodes[current])) return [];
+  const { nodes } = session.story;
+  /** @type {(move: Move) => boolean} */
+  const isKnown = ([id, to]) => !!nodes[id] && !!nodes[to];
+  if (!steps.every(({ current, moves = [] }) => nodes[current] && moves.every(isKnown))) return [];
   return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
 }
 
-/** @type {(text: string, at: number) => void} */
-export function typed(text, at) {
+/** Takes the text of an editor, with the caret. `changes`: what makes it of the last one, in order; by
+    default one part of it, from the first to the last character that differ.
+    @type {(text: string, at: number, changes?: Change[]) => void} */
+export function typed(text, at, changes = [changeOf(session.text, text, at)]) {
+  const one = pending?.length === 1 && changes.length === 1 && composed(pending[0], changes[0]);
+  if (pending && !one) commit(); // another place: what was typed before is a piece of its own
+  pending = one ? [one] : changes;
   Object.assign(session, { text, at });
   clearTimeout(typing);
   typing = setTimeout(commit, TYPING_MS);
@@ -117,19 +157,28 @@ export function commit() {
   clearTimeout(typing);
   typing = undefined;
   const { story, text } = session;
-  if (!story || isChat() || text === textOf(story)) return;
-  note();
-  put(text);
+  const changes = pending;
+  pending = null;
+  if (!story || isChat()) return;
+  const old = textOf(story);
+  if (text === old) return;
+  const piece = past.at(-1)?.piece;
+  const step = note();
+  const isKnown = changes && rewritten(old, changes) === text;
+  const { moves, piece: next } = put(isKnown ? changes : [changeOf(old, text, session.at)], piece);
+  Object.assign(step, { moves, piece: next });
   setPoint(placeOfCaret());
   changed("story");
 }
 
-/** Writes the text into the tree; undo goes where a removed leaf was. */
-function put(text) {
+/** Writes changes into the tree; undo goes where a removed piece was.
+    @type {(changes: Change[], piece?: string | null) => Written} */
+function put(changes, piece = null) {
   const { story } = session;
-  const leaf = story.nodes[story.current];
-  store.keep(story, write(story, text));
-  if (!story.nodes[leaf.id]) redirect(leaf.id, leaf.parent);
+  const written = write(story, changes, piece);
+  store.keep(story, written.nodes);
+  for (const { id, parent, gone } of written.nodes) if (gone) redirect(id, parent);
+  return written;
 }
 
 /** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
@@ -148,34 +197,80 @@ export const canRedo = () => future.length > 0;
 export const undo = () => step(past, future);
 export const redo = () => step(future, past);
 
+/** @type {(from: Step[], to: Step[]) => void} */
 function step(from, to) {
   commit();
   const wanted = pop(from);
   if (!wanted) return;
-  push(to, now());
+  const { text = "" } = wanted;
+  const back = now();
+  push(to, back);
   const { story } = session;
-  story.current = wanted.current;
-  if (!isChat()) put(wanted.text);
+  const { moves, nodes } = moved(wanted.moves ?? []);
+  story.current = endOf(story, wanted.current, wanted.length ?? 0);
+  store.keep(story, nodes);
+  const old = textOf(story);
+  const changes = isChat() || old === text ? [] : [changeOf(old, text, text.length)];
+  const written = put(changes, wanted.piece);
+  Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece });
   keepLater();
   refresh(wanted.at);
   setPoint(isChat() ? null : placeOfCaret());
 }
 
-/** Makes a node the end of the text; a candidate that has no text yet is none. */
+/** Moves tails, in order; returns the nodes that have changed, and the moves that take it back.
+    @type {(moves: Move[]) => {nodes: TreeNode[], moves: Move[]}} */
+function moved(moves) {
+  const { story } = session;
+  const nodes = [];
+  const back = [];
+  for (const [id, to, length] of moves) {
+    const node = story.nodes[id];
+    if (!node?.parent || !story.nodes[to]) continue;
+    const was = moveTo(story, node);
+    const changed = move(story, id, endOf(story, to, length));
+    nodes.push(...changed);
+    if (changed.length) back.unshift(was);
+  }
+  return { nodes, moves: back };
+}
+
+/** Moves a tail to a node, as the last thing that a step takes back.
+    @type {(step: Step, tail: TreeNode, to: string) => boolean} */
+export function takeTail(step, tail, to) {
+  const { nodes, moves } = moved([[tail.id, to, 0]]);
+  store.keep(session.story, nodes);
+  step.moves = [...moves, ...(step.moves ?? [])];
+  return moves.length > 0;
+}
+
+/** Makes a node the end of the text; a candidate that has no text yet is none. A piece that once had the tail
+    of the text takes it along: the text goes on behind it as it does now. */
 export function goTo(id) {
   commit();
   const node = session.story.nodes[id];
   if (id === session.story.current || (runOf(node) && !node.text)) return;
   freeze(node);
-  note();
-  session.story.current = id;
+  const step = note();
+  const { story } = session;
+  const tail = tailOf(story, id);
+  const hasTail = tail && takeTail(step, tail, id);
+  if (!hasTail) story.current = id;
   node.seen = true;
   setPoint(null);
-  store.keep(session.story, [node]);
-  refresh();
+  store.keep(story, [node]);
+  refresh(textOf(story, id).length);
+  if (hasTail) setPoint(placeOfCaret());
 }
 
 /** Node `gone` was joined into another one: undo returns there instead. */
 export function redirect(gone, id) {
-  for (const was of [...past, ...future]) if (was.current === gone) was.current = id;
+  for (const step of [...past, ...future]) {
+    if (step.current === gone) step.current = id;
+    if (step.piece === gone) step.piece = null;
+    if (step.moves?.flat().includes(gone)) {
+      const other = (/** @type {string} */ one) => (one === gone ? id : one);
+      step.moves = step.moves.map(([node, to, length]) => [other(node), other(to), length]);
+    }
+  }
 }

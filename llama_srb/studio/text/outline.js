@@ -1,6 +1,7 @@
 // The book at a glance: its chapters, from headings, and find and replace over its whole text.
 
 import { refresh, say, session } from "../story/session.js";
+import { rewritten } from "../story/tree.js";
 import { Button, changed, html, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 import { goTo, unmark } from "./found.js";
 import { commit, typed } from "./history.js";
@@ -64,7 +65,9 @@ function Find() {
   const replace = (chosen) => {
     const by = other.current.value;
     const end = chosen.at(-1) + sought.length + chosen.length * (by.length - sought.length);
-    typed(replaced(session.text, chosen, sought.length, by), end);
+    const changes = chosen.map((place) => [place, place + sought.length, by]);
+    commit();
+    typed(rewritten(session.text, changes), end, changes);
     commit();
     refresh(end);
     say(`${chosen.length} replaced`);
@@ -100,11 +103,6 @@ export function placesOf(text, sought, exact) {
   if (!sought) return [];
   const pattern = new RegExp(sought.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"), exact ? "gu" : "giu");
   return [...text.matchAll(pattern)].map(({ index }) => index);
-}
-
-function replaced(text, places, length, by) {
-  const ends = places.map((place) => place + length);
-  return [0, ...ends].map((end, i) => text.slice(end, places[i])).join(by);
 }
 
 /** Moves the selection to a place of the text, which is marked and scrolled to. */

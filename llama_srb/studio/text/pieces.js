@@ -2,6 +2,8 @@
 
 import { copied } from "../story/tree.js";
 
+/** @import { TreeNode } from "../story/tree.js" */
+
 const LEAST = 2000; // characters; a piece ends with the first line that ends behind them
 const AT_ONCE = 16; // pieces that are made anew though their text is there already
 let serial = 0;
@@ -58,16 +60,17 @@ export function remembering(isText = () => true) {
   };
 }
 
-/** Makes a function that counts the words of each of some texts, and again only where they have changed. It
-    remembers pieces of the last texts only, since a piece keeps the whole text that it is of.
-    @type {() => (texts: string[]) => number[]} */
-export function counting() {
+/** Makes a function that counts the words of each of some texts, or what else a pattern finds, and again only
+    where they have changed. It remembers pieces of the last texts only, since a piece keeps the whole text
+    that it is of.
+    @type {(pattern?: RegExp) => (texts: string[]) => number[]} */
+export function counting(pattern = /\S+/g) {
   let known = new Map(); // piece → words
   return (texts) => {
     const next = new Map();
     /** @type {(piece: string) => number} */
     const wordsOf = (piece) => {
-      const count = known.get(piece) ?? (piece.match(/\S+/g) ?? []).length;
+      const count = known.get(piece) ?? (piece.match(pattern) ?? []).length;
       next.set(piece, count);
       return count;
     };
@@ -77,4 +80,29 @@ export function counting() {
     known = next;
     return counts;
   };
+}
+
+const lettersIn = counting(/\S/gu);
+/** @type {WeakMap<TreeNode, {text: string, count: number}>} */
+const lettersOf = new WeakMap(); // nodes whose text is whole
+
+/** How much of a text is the model's, in percent of its characters without spaces; null: it has none. A
+    candidate that the writer has edited is the writer's. Only a text without any of the other's is 0 or 100.
+    @type {(parts: [node: TreeNode | null, text: string][]) => number | null} */
+export function shareOfModel(parts) {
+  const known = parts.map(([node, text]) => {
+    const counted = node && lettersOf.get(node);
+    return counted?.text === text ? counted.count : null;
+  });
+  const counts = lettersIn(parts.flatMap(([, text], i) => (known[i] === null ? text : [])));
+  let [models, all, next] = [0, 0, 0];
+  for (const [i, [node, text]] of parts.entries()) {
+    const count = known[i] ?? counts[next++];
+    if (node?.text === text) lettersOf.set(node, { text, count });
+    all += count;
+    if (node?.source === "model") models += count;
+  }
+  const share = (100 * models) / all;
+  if (!all) return null;
+  return models === 0 || models === all ? share : Math.min(99, Math.max(1, Math.round(share)));
 }

@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readParts } from "#studio/background/parts.js";
 import { fromFile, toBackup, toJson, toMarkdown } from "#studio/files/exchange.js";
-import { childrenOf, newStory, textOf, write } from "#studio/story/tree.js";
+import { childrenOf, newStory, textOf } from "#studio/story/tree.js";
 import { CHARACTER, KOBOLD, LOOM, LOREBOOK, MIKUPAD, WORLD } from "./samples.js";
-import { assertTree, lived, randomOf, randomStory, SEEDS } from "./trees.js";
+import { assertTree, lived, randomOf, randomStory, retype, SEEDS } from "./trees.js";
 
 const read = (content, name = "lamp.json") =>
   fromFile(new File([content?.constructor === Object ? JSON.stringify(content) : content], name));
@@ -48,8 +48,11 @@ function whole(random) {
 /** A story as texts within texts: without ids, and without what no file keeps. */
 function content({ id, root, current, created, changed, nodes, trashed: _, ...story }) {
   const of = (one) => {
-    const { id: __, parent: ___, ref: ____, children, ...fields } = nodes[one];
-    const given = Object.entries(fields).filter(([, value]) => value !== null && value !== undefined);
+    const { id: __, parent: ___, ref: ____, children, tail, ...fields } = nodes[one];
+    const own = nodes[tail] && textOf({ nodes }, tail); // it has another id now
+    const given = Object.entries({ ...fields, tail: own }).filter(
+      ([, value]) => value !== null && value !== undefined,
+    );
     return [Object.fromEntries(given), one === current, children.map(of)];
   };
   return { ...story, tree: of(root) };
@@ -255,7 +258,7 @@ function* changed(data) {
 
 test("a file with a wrong value anywhere becomes a sound story, or lore, or is refused", async () => {
   const story = newStory("Fox");
-  write(story, "Once");
+  retype(story, "Once");
   const files = { LOOM, MIKUPAD, KOBOLD, LOREBOOK, CHARACTER, ours: ours(whole(randomOf(3))) };
   for (const [kind, file] of Object.entries({ ...files, backup: JSON.parse(toBackup([story]).join("")) }))
     for (const data of changed(file)) {

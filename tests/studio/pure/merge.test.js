@@ -3,44 +3,94 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { newEntry } from "#studio/background/parts.js";
-import { merge, withTokens } from "#studio/story/merge.js";
-import { addNode, cutAt, newStory, textOf, write } from "#studio/story/tree.js";
-import { assertTree, eachSeed, lived, lost, places, randomStory } from "./trees.js";
+import { lay, merge, withTokens } from "#studio/story/merge.js";
+import { addNode, cutAt, move, newStory, pathTo, textOf } from "#studio/story/tree.js";
+import {
+  ACTIONS,
+  assertTree,
+  eachSeed,
+  hasText,
+  lived,
+  lost,
+  lostPieces,
+  places,
+  randomStory,
+  retype,
+} from "./trees.js";
 
 /** Two versions of one story, which may be equal. */
-function versions(random) {
+function versions(random, actions = Object.keys(ACTIONS)) {
   const begun = randomStory(random);
-  return [begun, structuredClone(begun)].map((story) => lived(story, random));
+  return [begun, structuredClone(begun)].map((story) => lived(story, random, random.below(12), actions));
 }
 
-test("a merged tree is one, with all that a writer can go to in either version", () =>
+const BUT_JOIN = Object.keys(ACTIONS).filter((name) => name !== "join"); // which gives a name to another text
+
+test("a merged tree is one, with all pieces of both versions and the text that the writer chooses", () =>
   eachSeed((random) => {
     const [mine, theirs] = versions(random);
-    const { story, current } = merge(mine, theirs);
+    const { story, paths } = merge(mine, theirs);
     assertTree(story);
-    assert.deepEqual(lost(places(mine), story), []);
-    assert.deepEqual(lost(goals(theirs), story), []);
-    assert.equal(textOf(story), textOf(mine), "the text stays mine");
-    assert.ok(textOf(story, current).startsWith(textOf(theirs)), "and theirs is there");
+    assert.deepEqual(lostPieces(mine, story), []);
+    for (const { text, source, children } of Object.values(theirs.nodes)) {
+      const isOpen = source === "user" && !children.length; // typing may have gone on there
+      const isThere = Object.keys(story.nodes).some((id) => hasText(story, id, text, isOpen));
+      assert.ok(isThere, `theirs has ${JSON.stringify(text)}`);
+    }
+    lay(story, paths.theirs);
+    assertTree(story);
+    assert.ok(textOf(story).startsWith(textOf(theirs)), "the text is theirs");
+    lay(story, paths.mine);
+    assertTree(story);
+    assert.equal(textOf(story), textOf(mine), "the text is mine");
   }));
 
-/** Where a version can be gone to, without leaves that may have been typed on. */
-const goals = (story) =>
-  Object.values(story.nodes)
-    .filter(({ source, children }) => source !== "user" || children.length)
-    .map(({ id }) => textOf(story, id));
-
-test("nodes of mine stay as they are and where they are", () =>
+test("a node of both stands where it was moved last, unless it would stand behind itself", () =>
   eachSeed((random) => {
-    const [mine, theirs] = versions(random);
-    const { story } = merge(mine, theirs);
-    for (const { id, children, parent, ...fields } of Object.values(mine.nodes)) {
-      const { children: all, parent: above, ...same } = story.nodes[id];
-      assert.deepEqual({ id, ...fields }, same);
-      assert.deepEqual(all.slice(0, children.length), children);
-      if (parent) assert.equal(above, parent);
+    const mine = randomStory(random);
+    const theirs = structuredClone(mine);
+    let time = Date.now() + 1e6; // later than all that has moved so far
+    for (let i = 0; i < 8; i++) shuffled(random.pick([mine, theirs]), random, time++);
+    const { story, added } = merge(mine, theirs);
+    assertTree(story);
+    assert.deepEqual([added, Object.keys(story.nodes).sort()], [0, Object.keys(mine.nodes).sort()]);
+    for (const { id, parent } of Object.values(story.nodes)) {
+      const [here, there] = [mine.nodes[id], theirs.nodes[id]];
+      const isLater = (there.moved ?? 0) > (here.moved ?? 0);
+      const isCircle = isLater && pathTo(story, there.parent).some((one) => one.id === id);
+      assert.equal(parent, isLater && !isCircle ? there.parent : here.parent);
     }
   }));
+
+/** Moves a random node to another one that is not behind it, at a time. */
+function shuffled(story, random, time) {
+  const [id, to] = [random.pick(Object.keys(story.nodes)), random.pick(Object.keys(story.nodes))];
+  if (move(story, id, to).length) story.nodes[id].moved = time;
+}
+
+test("two moves that cross make no circle and lose nothing", () => {
+  const begun = newStory();
+  const [a, b] = ["a", "b"].map((text) => addNode(begun, begun.root, { text }).id);
+  const [mine, theirs] = [structuredClone(begun), structuredClone(begun)];
+  move(mine, a, b);
+  move(theirs, b, a);
+  theirs.nodes[b].moved = mine.nodes[a].moved + 1;
+  const { story } = merge(mine, theirs);
+  assertTree(story);
+  assert.deepEqual([story.nodes[a].parent, story.nodes[b].parent], [b, begun.root]);
+});
+
+test("an early change on one device and a move back on the other make one text, without a copy", () => {
+  const begun = newStory();
+  begun.current = addNode(begun, begun.root, { text: "The fox ran." }).id;
+  begun.current = addNode(begun, begun.current, { text: " It rained." }).id;
+  const [mine, theirs] = [structuredClone(begun), structuredClone(begun)];
+  retype(theirs, "The owl ran. It rained.");
+  mine.current = addNode(mine, mine.current, { text: " The end." }).id;
+  const { story, added, hasMoved } = merge(mine, theirs);
+  assert.equal(textOf(story), "The owl ran. It rained. The end.");
+  assert.deepEqual([added, hasMoved], [1, true], "only the new word");
+});
 
 test("a merge changes neither version", () =>
   eachSeed((random) => {
@@ -52,7 +102,7 @@ test("a merge changes neither version", () =>
 
 test("what was merged once adds nothing the second time", () =>
   eachSeed((random) => {
-    const [mine, theirs] = versions(random);
+    const [mine, theirs] = versions(random, BUT_JOIN);
     const { story } = merge(mine, theirs);
     const again = merge(story, theirs);
     assert.deepEqual([again.added, again.hasGrown], [0, false]);
@@ -101,7 +151,7 @@ test("passages and entries that only one of them has are in both", () => {
 
 test("a story that another text may begin stays one when candidates are asked for elsewhere", () => {
   const begun = newStory();
-  write(begun, "Once upon a time");
+  retype(begun, "Once upon a time");
   const splits = structuredClone(begun);
   cutAt(splits, 0); // an empty root, so that another text can begin it
   const asks = structuredClone(begun);

@@ -7,9 +7,9 @@ import { newEntry, readParts, storyField } from "#studio/background/parts.js";
 import { body, samplingOf } from "#studio/candidates/request.js";
 import { passageIn, rewriteFields } from "#studio/candidates/rewrite.js";
 import { DEFAULTS, session } from "#studio/story/session.js";
-import { addNode, cutAt, heldBack, newStory, write } from "#studio/story/tree.js";
+import { addNode, cutAt, hashed, heldBack, move, newStory, textOf } from "#studio/story/tree.js";
 import { linesOf, textsOf } from "#studio/ui/fields.js";
-import { eachSeed } from "./trees.js";
+import { eachSeed, retype } from "./trees.js";
 
 const [BEFORE, PASSAGE] = ["Once upon a time, there was a little fox.", " He liked to play in the sun."];
 const BEHIND = ' One day, he met a bird. The bird was sad. The fox said, "Do not cry." They became friends.';
@@ -20,7 +20,7 @@ const sent = (fields) => JSON.parse(JSON.stringify(fields));
 
 function storyOf(text) {
   const story = newStory();
-  write(story, text);
+  retype(story, text);
   return (session.story = story);
 }
 
@@ -158,7 +158,7 @@ test("a chat says who has said what", () => {
 
 test("a candidate that the server has is continued by its name, unless the model reads more", () => {
   const story = storyOf("Once");
-  const ref = { id: "r1", index: 2, from: 0, whole: true };
+  const ref = { id: "r1", index: 2, from: 0, whole: true, before: hashed("Once") };
   const { id } = addNode(story, story.current, { text: " upon", ref });
   const said = sent(body(story, id, 2));
   assert.deepEqual(said.continue, { id: "r1", index: 2 });
@@ -168,6 +168,29 @@ test("a candidate that the server has is continued by its name, unless the model
   assert.deepEqual([whole.prompt, whole.continue], ["Once upon", undefined]);
   assert.deepEqual(whole.story, { memory: "It rains." });
   assert.deepEqual(sent(body(story, story.root, 2)).token_healing, true, "the writer's word may go on");
+});
+
+test("a candidate is continued by its name only behind the text that it was made for", () => {
+  const story = storyOf("Once there was a fox.");
+  const [text, before] = [" It ran fast and far.", hashed("Once there was a fox.")];
+  const tokens = text.match(/ \S+/g).map((one) => ({ text: one }));
+  const ref = { id: "r1", index: 0, from: 0, whole: true, before };
+  story.current = addNode(story, story.current, { text, tokens, ref }).id;
+  const end = story.current;
+  retype(story, `${textOf(story)} The end.`);
+  const said = () => {
+    const { prompt, continue: name } = sent(body(story, story.current, 2));
+    return [prompt, name];
+  };
+  const name = { id: "r1", index: 0 };
+  assert.deepEqual(said(), [" The end.", name]);
+  const { moves } = retype(story, "Once there was an owl. It ran fast and far. The end.");
+  assert.equal(story.nodes[end].parent === story.root, false, "the tail has moved");
+  assert.deepEqual(said(), ["Once there was an owl. It ran fast and far. The end.", undefined]);
+  for (const [id, to] of moves) move(story, id, to);
+  assert.deepEqual(said(), [" The end.", name], "the old piece has its tail again");
+  retype(story, "Once there was a fox. It ran! The end.");
+  assert.deepEqual(said(), ["! The end.", { id: "r1", index: 0, at: 2 }], "up to the change");
 });
 
 test("stop strings are lines, in which \\n is a line break", () => {

@@ -4,8 +4,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  behind,
+  changeOf,
   childrenOf,
+  composed,
   cutAt,
+  hashed,
   heldBack,
   join,
   joinable,
@@ -13,14 +17,24 @@ import {
   patched,
   patchOf,
   promptFor,
+  rewritten,
   split,
-  textBehind,
+  textFrom,
   textOf,
   withoutReturns,
   wordDiff,
-  write,
 } from "#studio/story/tree.js";
-import { ACTIONS, assertTree, eachSeed, lost, placeIn, places, randomStory } from "./trees.js";
+import {
+  ACTIONS,
+  assertTree,
+  eachSeed,
+  lost,
+  lostPieces,
+  placeIn,
+  places,
+  randomStory,
+  retype,
+} from "./trees.js";
 
 test("after each action a story is one tree", () =>
   eachSeed((random) => {
@@ -37,12 +51,13 @@ test("the text is what was typed, and nothing else that was there is lost", () =
     const leaf = story.nodes[story.current];
     const isOpen = leaf.source === "user" && !leaf.children.length; // which the writer goes on writing
     const text = textOf(story).slice(0, placeIn(textOf(story), random)) + random.words(3);
-    const before = places(story).filter((one) => !isOpen || one !== textOf(story));
-    write(story, text);
+    const before = structuredClone(story);
+    if (isOpen) delete before.nodes[leaf.id];
+    retype(story, text);
     assert.equal(textOf(story), text);
     assertTree(story);
-    assert.deepEqual(lost(before, story), []);
-    assert.deepEqual(write(story, text), [], "the same text is no change");
+    assert.deepEqual(lostPieces(before, story), []);
+    assert.deepEqual(retype(story, text).nodes, [], "the same text is no change");
   }));
 
 test("a candidate that is typed is found, and not written again", () =>
@@ -50,7 +65,7 @@ test("a candidate that is typed is found, and not written again", () =>
     const story = randomStory(random);
     for (const { id, text } of childrenOf(story, story.current)) {
       const typed = structuredClone(story);
-      write(typed, textOf(story, id));
+      retype(typed, textOf(story, id));
       assert.deepEqual(Object.keys(typed.nodes), Object.keys(story.nodes), text);
     }
   }));
@@ -61,8 +76,8 @@ test("what is typed behind a text and taken back leaves nothing", () =>
     const { source, children } = story.nodes[story.current];
     if (source === "user" && !children.length) return; // it is typed in place
     const [text, before] = [textOf(story), Object.keys(story.nodes)];
-    write(story, `${text}${random.words(2)}!`); // which no branch has
-    write(story, text);
+    retype(story, `${text}${random.words(2)}!`); // which no branch has
+    retype(story, text);
     assert.deepEqual([Object.keys(story.nodes), textOf(story)], [before, text]);
   }));
 
@@ -70,7 +85,7 @@ test("a node that has children keeps its text when the writer types over it", ()
   eachSeed((random) => {
     const story = randomStory(random);
     const before = structuredClone(story.nodes);
-    write(story, random.words(3));
+    retype(story, random.words(3));
     for (const { id, text, children } of Object.values(before))
       if (children.length) assert.ok(text.startsWith(story.nodes[id].text), "it was cut at most");
   }));
@@ -123,9 +138,9 @@ test("only spaces and tabs are held back, and what stands behind them is the res
     const end = heldBack(story, at);
     assert.match(text.slice(end, at), /^[ \t]*$/);
     const node = cutAt(story, end);
-    const behind = textBehind(story, node.id, at);
-    assert.ok(text.endsWith(behind));
-    assert.match(text.slice(end, text.length - behind.length), /^[ \t]*$/);
+    const rest = textFrom(story, behind(story, node.id, at));
+    assert.ok(text.endsWith(rest));
+    assert.match(text.slice(end, text.length - rest.length), /^[ \t]*$/);
   }));
 
 test("a prompt says the whole text, with or without a candidate that is continued", () =>
@@ -153,6 +168,39 @@ test("a patch makes the second text of the first one, and of no other", () =>
     assert.equal(a.slice(start, start + length), before);
     assert.ok(by.isWellFormed() && before.isWellFormed(), "no half of a character");
     if (before) assert.equal(patched(a.slice(0, start), [start, length, by, before]), null);
+  }));
+
+test("changes one after the other are one change, as long as they meet", () =>
+  eachSeed((random) => {
+    const a = random.words(8);
+    const [b, c] = [random, random]
+      .reduce((texts) => [...texts, changedIn(texts.at(-1), random)], [a])
+      .slice(1);
+    const [first, second] = [changeOf(a, b, b.length), changeOf(b, c, 0)];
+    assert.equal(rewritten(a, [first]), b);
+    assert.equal(rewritten(b, [second]), c);
+    const both = composed(first, second);
+    if (both) assert.equal(rewritten(a, [both]), c);
+    else assert.ok(second[0] > first[0] + first[2].length || second[1] < first[0], "they are apart");
+  }));
+
+/** A text with another part. */
+function changedIn(text, random) {
+  const [from, to] = [placeIn(text, random), placeIn(text, random)].sort((a, b) => a - b);
+  return text.slice(0, from) + random.pick(["", random.words(2)]) + text.slice(to);
+}
+
+test("of equal characters the one before the caret was typed, or taken back behind it", () => {
+  assert.deepEqual(changeOf("hello", "helllo", 3), [2, 2, "l"]);
+  assert.deepEqual(changeOf("hello", "helo", 3), [3, 4, ""]);
+  assert.deepEqual(changeOf("hello", "helo", 0), [3, 4, ""], "a caret elsewhere says nothing");
+});
+
+test("a hash goes on from the one before, and differs where the text does", () =>
+  eachSeed((random) => {
+    const [a, b] = [random.words(8), random.words(8)];
+    assert.equal(hashed(b, hashed(a)), hashed(a + b));
+    if (a !== b) assert.notEqual(hashed(a), hashed(b));
   }));
 
 test("long texts are compared by stretches, with the same result", () =>

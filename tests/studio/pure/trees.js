@@ -8,10 +8,13 @@ import {
   drop,
   join,
   joinable,
+  move,
   newStory,
+  patchOf,
   pathTo,
   raise,
   split,
+  tailOf,
   textOf,
   write,
 } from "#studio/story/tree.js";
@@ -40,8 +43,7 @@ export function eachSeed(law, seeds = SEEDS) {
     try {
       law(randomOf(seed));
     } catch (error) {
-      error.message = `seed ${seed}: ${error.message}`;
-      throw error;
+      throw new Error(`seed ${seed}: ${error.message}`, { cause: error });
     }
   }
 }
@@ -62,6 +64,20 @@ function candidate(random) {
   return { text, state: "stop", pinned: !random.below(4), ...(random.below(2) && named) };
 }
 
+/** Changes the text into another one by one change, as if it was typed. */
+export function retype(story, text) {
+  const [at, length, by] = patchOf(textOf(story), text);
+  return write(story, length || by ? [[at, at + length, by]] : []);
+}
+
+/** Changes at random places of a text, in order. */
+export function changesOf(text, random, most = 3) {
+  const ends = Array.from({ length: 2 * (1 + random.below(most)) }, () => placeIn(text, random));
+  ends.sort((a, b) => a - b);
+  const pairs = ends.flatMap((from, i) => (i % 2 ? [] : [[from, ends[i + 1]]]));
+  return pairs.map(([from, to]) => [from, to, random.below(4) ? random.words(2) : ""]);
+}
+
 /** What a writer does to a story. */
 export const ACTIONS = {
   type(story, random) {
@@ -69,7 +85,15 @@ export const ACTIONS = {
     const [from, to] = [placeIn(text, random), placeIn(text, random)].sort((a, b) => a - b);
     const end = random.below(2) ? text.length : to; // mostly at the end
     const begin = end === text.length && random.below(3) ? end : from;
-    write(story, text.slice(0, begin) + random.words(3) + text.slice(Math.max(begin, end)));
+    retype(story, text.slice(0, begin) + random.words(3) + text.slice(Math.max(begin, end)));
+  },
+  replace(story, random) {
+    write(story, changesOf(textOf(story), random));
+  },
+  take(story, random) {
+    const id = random.pick(Object.keys(story.nodes));
+    const tail = tailOf(story, id);
+    if (tail) move(story, tail.id, id);
   },
   ask(story, random) {
     const at = placeIn(textOf(story), random);
@@ -115,6 +139,28 @@ export function lost(before, story) {
   const there = new Set(places(story));
   return [...new Set(before)].filter((text) => !there.has(text));
 }
+
+/** Whether the pieces from a node on have a text, or more if it is `open`: each next one is behind it or was,
+    maybe with another piece between. */
+export function hasText(story, id, text, open = false) {
+  const { text: own, children, tail } = story.nodes[id];
+  if (own === text || (open && own.startsWith(text))) return true;
+  const [, whole, from] = /^(.*)__(\d+)$/.exec(id) ?? [id, id, "0"];
+  const rest = `${whole}__${Number(from) + own.length}`;
+  const nexts = [...children, tail, rest].filter((one) => story.nodes[one]);
+  for (const one of nexts) nexts.push(...story.nodes[one].children.filter((child) => !nexts.includes(child)));
+  return text.startsWith(own) && nexts.some((next) => hasText(story, next, text.slice(own.length), open));
+}
+
+/** The texts of nodes that a story had and has not any more, whole or in pieces. */
+export const lostPieces = (before, story) =>
+  Object.values(before.nodes)
+    .filter(({ id, text }) => text && !(story.nodes[id] && hasText(story, id, text)))
+    .map(({ text }) => text);
+
+/** The source of each character of a text. */
+export const sourcesOf = (story) =>
+  pathTo(story).flatMap(({ text, source }) => Array.from({ length: text.length }, () => source));
 
 /** A tree as texts within texts: without ids. */
 export function shape(story, id = story.root) {
