@@ -115,7 +115,7 @@ def german() -> Document:
 
 
 WORDS = {
-    english: "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本.",
+    english: "# Chapter 1\nThe **fox** ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本.",
     german: "# Kapitel\nDer Fuchs.\n## Ein Teil",
 }
 
@@ -132,8 +132,38 @@ def test_a_word_file_becomes_a_story_with_its_headings(
     page.keyboard.press("Escape")
 
 
+RICH = """# Chapter *1*
+
+The fox & <the> "owl".\tÄhem 🦊
+## A part
+A *long*, **dark** and ***cold*** night; 5 * 3, snake_case, #tag.
+
+
+Two blank lines.
+
+> A quote.
+- An item
+- Another
+7. Seven
+8. Eight
+
+***
+\\*not\\* emphasised. A note[^1]
+
+[^1]: Of *1913*."""
+
+
+def runs(paragraph: Any) -> list[tuple[str, str]]:
+    """Each run with its emphasis."""
+    kinds = {"b": "bold", "i": "italic"}
+    return [
+        ("".join(kind for kind, name in kinds.items() if getattr(run, name)), run.text)
+        for run in paragraph.runs
+    ]
+
+
 def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:
-    text = '# Chapter 1\n\nThe fox & <the> "owl".\tÄhem 🦊\n## A part\nThe end.  Really.'
+    text = RICH
     compose(page, text)
     page.wait_for_timeout(600)
     page.get_by_role("button", name="Stories", exact=True).click()
@@ -143,14 +173,26 @@ def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page
     assert file.name == "My book _ more.docx"
     assert zipfile.ZipFile(file).testzip() is None
     document = docx.Document(str(file))
-    found = [(one.style.name if one.style else "", one.text) for one in document.paragraphs]
+    found = [(one.style.name if one.style else "", runs(one)) for one in document.paragraphs]
     assert found == [
-        ("Heading 1", "Chapter 1"),
-        ("Normal", ""),
-        ("Normal", 'The fox & <the> "owl".\tÄhem 🦊'),
-        ("Heading 2", "A part"),
-        ("Normal", "The end.  Really."),
-    ]
+        ("Heading 1", [("", "Chapter "), ("i", "1")]),
+        ("Space Before", [("", 'The fox & <the> "owl".\tÄhem 🦊')]),
+        ("Heading 2", [("", "A part")]),
+        ("Normal", [("", "A "), ("i", "long"), ("", ", "), ("b", "dark"), ("", " and "), ("bi", "cold"),
+                    ("", " night; 5 * 3, snake_case, #tag.")]),
+        ("Normal", []),
+        ("Normal", []),
+        ("Normal", [("", "Two blank lines.")]),
+        ("Quote", [("", "A quote.")]),
+        ("List Bullet", [("", "An item")]),
+        ("List Bullet", [("", "Another")]),
+        ("List Number", [("", "Seven")]),
+        ("List Number", [("", "Eight")]),
+        ("Scene Break", [("", "•••")]),
+        ("Normal", [("", "*"), ("", "not"), ("", "*"), ("", " emphasised. A note"), ("", "")]),
+    ]  # fmt: skip
+    notes = zipfile.ZipFile(file).read("word/footnotes.xml").decode()
+    assert '<w:i/></w:rPr><w:t xml:space="preserve">1913</w:t>' in notes
     assert document.core_properties.title == "My book & more"
     bring_again = page.locator("input[type=file]")
     bring_again.set_input_files(file)

@@ -10,7 +10,7 @@
 //   such an escape is doubled. Every other backslash is a backslash.
 //
 // Escapes are rare: a text that comes from elsewhere gets them only in lines that would be read otherwise. The
-// writer sees them; a model never does, since prompts are made of `plain` texts.
+// writer sees them; a model never does, since prompts are made of `unescaped` texts.
 
 /** Characters with the same emphasis. `literal`: each stands behind a backslash in the text.
     @typedef {{text: string, italic: boolean, bold: boolean, literal: boolean}} Run */
@@ -23,14 +23,14 @@ export const LEVELS = 6; // of headings
 
 /** @type {[kind: Block["kind"], mark: RegExp, levelOf: (mark: string) => number][]} */
 const MARKS = [
-  ["heading", /^(#{1,6}) (?=[^])/, (mark) => mark.length],
-  ["quote", /^(>) (?=[^])/, () => 0],
-  ["bullet", /^(-) (?=[^])/, () => 0],
-  ["number", /^(0|[1-9]\d{0,3})\. (?=[^])/, Number],
+  ["heading", /^(#{1,6}) (?=.)/s, (mark) => mark.length],
+  ["quote", /^(>) (?=.)/s, () => 0],
+  ["bullet", /^(-) (?=.)/s, () => 0],
+  ["number", /^(0|[1-9]\d{0,3})\. (?=.)/s, Number],
 ];
 const BREAK = /^(\*\*\*|\* \* \*)$/;
-const BEGIN = /^(\\*)(?=#{1,6} [^]|> [^])/; // of a line that an escape may begin
-const SIGNS = /^\\+(?=#{1,6} [^]|> [^])|\\+(?=\*)|\*+/g;
+const BEGIN = /^(\\*)(?=#{1,6} .|> .)/s; // of a line that an escape may begin
+const SIGNS = /^\\+(?=#{1,6} .|> .)|\\+(?=\*)|\*+/gs;
 const ESCAPES = /(?<![^\n])\\+(?=#{1,6} [^\n]|> [^\n])|\\+(?=\*)/g; // of a whole text
 
 /** @type {(text: string, italic?: boolean, bold?: boolean, literal?: boolean) => Run} */
@@ -76,7 +76,7 @@ export function runsOf(line, isWhole = true) {
     else if (isWhole || at > 0 || line[found.length] === "*") {
       const size = found.length + (found.length % 2);
       const text = line.slice(at, at + size);
-      literals.push({ at, size, text: text.replaceAll(/\\([^])/g, "$1") });
+      literals.push({ at, size, text: text.replaceAll(/\\(.)/gs, "$1") });
     }
   }
   pair(marks, "italic", [1, 3]);
@@ -175,7 +175,8 @@ export function textOfRuns(runs, isWhole = true) {
   const text = written(all, false);
   if (!/[*\\]/.test(text)) return text;
   const again = runsOf(text, isWhole);
-  return again.length === all.length && again.every((one, i) => isSame(one, all[i]) && one.text === all[i].text)
+  return again.length === all.length &&
+    again.every((one, i) => isSame(one, all[i]) && one.text === all[i].text)
     ? text
     : written(all, true);
 }
@@ -188,7 +189,7 @@ function written(runs, escapes) {
     const before = runs[i - 1];
     if (escapes && before && !before.literal && (marks || one.literal)) text += /\\*$/.exec(text)?.[0] ?? "";
     text += "*".repeat(marks);
-    if (one.literal) text += one.text.replaceAll(/[^]/g, "\\$&");
+    if (one.literal) text += one.text.replaceAll(/./gs, "\\$&");
     else text += escapes ? one.text.replaceAll(/(\\*)\*/g, "$1$1\\*") : one.text;
     ({ italic, bold } = one);
   }
@@ -197,10 +198,10 @@ function written(runs, escapes) {
 
 /** The text as a model reads it: without the backslashes of escapes.
     @type {(text: string) => string} */
-export const plain = (text) =>
+export const unescaped = (text) =>
   text.includes("\\") ? text.replaceAll(ESCAPES, (found) => "\\".repeat(found.length >> 1)) : text;
 
-/** The place in a text of a place in its plain one.
+/** The place in a text of a place in its unescaped one.
     @type {(text: string, place: number) => number} */
 export function placeInText(text, place) {
   if (!text.includes("\\")) return place;

@@ -3,6 +3,7 @@
 import { readParts } from "../background/parts.js";
 import { addNode, newStory, textOf } from "../story/tree.js";
 import { fromDocx } from "./docx.js";
+import { blockOf } from "./emphasis.js";
 import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 
 /** @import { Entry } from "../background/parts.js" */
@@ -14,8 +15,10 @@ import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 const FORMAT = "llama-srb studio";
 const BACKUP = "llama-srb studio backup";
 
-/** @type {(story: Story) => string} */
-export const toMarkdown = (story) => `# ${story.name}\n\n${textOf(story)}\n`;
+/** The text, which is Markdown already. A file ends with a line break, which a story's text need not have; what
+    would be read as the file's byte order mark stands behind one.
+    @type {(story: Story) => string} */
+export const toMarkdown = (story) => `${textOf(story).replace(/^\ufeff/, "\ufeff\ufeff")}\n`;
 /** @type {(story: Story) => string} */
 export const toJson = (story) => JSON.stringify({ format: FORMAT, version: 1, story }, null, 1);
 
@@ -76,10 +79,21 @@ async function fromWord(file) {
 
 /** @type {(name: string, text: string) => Story} */
 function fromText(name, text) {
-  const [, title, rest] = /^# (.*)\n\n?([\s\S]*)$/.exec(text) ?? [null, name.replace(/\.\w+$/, ""), text];
-  const story = newStory(title);
-  story.current = addNode(story, story.root, { text: rest.replace(/\n$/, ""), source: "user" }).id;
+  const story = newStory(titleOf(text) || name.replace(/\.\w+$/, ""));
+  story.current = addNode(story, story.root, { text: text.replace(/\n$/, ""), source: "user" }).id;
   return story;
+}
+
+/** The words of the heading that a text begins with, which stays in the text; "" for none.
+    @type {(text: string) => string} */
+function titleOf(text) {
+  const { kind, runs } = blockOf(/^.*/.exec(text)?.[0] ?? "");
+  return kind === "heading"
+    ? runs
+        .map((one) => one.text)
+        .join("")
+        .trim()
+    : "";
 }
 
 /** @type {[(data: any) => unknown, (data: any, name: string) => Story | Story[] | Lore][]} */

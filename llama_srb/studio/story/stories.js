@@ -1,9 +1,9 @@
 // The list of stories: open, rename, create, delete, export and import.
 
 import { Backup } from "../files/backup.js";
-import { DOCX, toDocx } from "../files/docx.js";
 import { toJson, toMarkdown } from "../files/exchange.js";
 import { importFile } from "../files/importing.js";
+import { DOCX, toDocx } from "../files/todocx.js";
 import { commit } from "../text/history.js";
 import { Button, download, html, useChanges, useRef, useState } from "../ui/ui.js";
 import { createStory, openPlace, openStory, rename, search } from "./library.js";
@@ -15,9 +15,10 @@ export function Stories() {
   useChanges("story", "stories");
   const file = useRef();
   const { story } = session;
-  const save = (kind, type, write) => () => {
+  const save = (kind, type, write) => async () => {
     commit();
-    download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${kind}`, type, ...[write(story)].flat());
+    const parts = [await write(story)].flat();
+    download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${kind}`, type, ...parts);
   };
   const read = async () => {
     const [chosen] = file.current.files;

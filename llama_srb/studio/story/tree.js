@@ -3,6 +3,8 @@
 // A node with children is never removed and its text never changes: an edit by the writer becomes another
 // branch. The text is the path from the root to `current`.
 
+import { unescaped } from "../files/emphasis.js";
+
 /** @import { Parts } from "../background/parts.js" */
 
 /** A story; times are milliseconds since 1970, and what names a node is its id.
@@ -422,10 +424,12 @@ export function promptFor(story, id, usable) {
   let rest = "";
   for (const node of pathTo(story, id).reverse()) {
     const named = node.ref && usable(node.ref) ? nameOf(node) : null;
-    if (named) return { prompt: rest || undefined, continue: named, text: textOf(story, id) };
+    if (named)
+      return { prompt: unescaped(rest) || undefined, continue: named, text: unescaped(textOf(story, id)) };
     rest = node.text + rest;
   }
-  return { prompt: rest, text: rest };
+  const text = unescaped(rest);
+  return { prompt: text, text };
 }
 
 /** @type {(node: TreeNode) => Continue | null} */

@@ -1,0 +1,80 @@
+// A text as paragraphs, as documents have them: Word, EPUB, OpenDocument, RTF, HTML. It knows none of these.
+
+import { blockOf, lineOf, textOfRuns } from "./emphasis.js";
+
+/** @import { Block, Run } from "./emphasis.js" */
+
+/** A paragraph. `spaced`: one blank line stands before it.
+    @typedef {Block & {spaced?: boolean}} Paragraph */
+
+/** The paragraphs of a text: a line is one. A single blank line between two others is space before the second,
+    each of more is an empty paragraph.
+    @type {(text: string) => Paragraph[]} */
+export function paragraphsOf(text) {
+  const lines = text.split("\n");
+  /** @type {Paragraph[]} */
+  const all = [];
+  let spaced = false;
+  for (const [i, line] of lines.entries()) {
+    const isSpace = line === "" && lines[i - 1] && lines[i + 1];
+    if (!isSpace) all.push({ ...blockOf(line), ...(spaced && { spaced }) });
+    spaced = !!isSpace;
+  }
+  return all;
+}
+
+/** @type {(paragraphs: Paragraph[]) => string} */
+export const textOfParagraphs = (paragraphs) =>
+  paragraphs.map((one, i) => `${i ? "\n" : ""}${i && one.spaced ? "\n" : ""}${lineOf(one)}`).join("");
+
+const IN_ONE_LINE = new Set(["heading", "bullet", "number"]);
+
+/** What a paragraph of another program becomes: one for each of its lines, where it has line breaks.
+    @type {(paragraph: Paragraph) => Paragraph[]} */
+export function byLines({ kind, level, runs, spaced }) {
+  if (!runs.some(({ text }) => text.includes("\n"))) return [{ kind, level, runs, spaced }];
+  if (IN_ONE_LINE.has(kind))
+    return [
+      { kind, level, runs: runs.map((one) => ({ ...one, text: one.text.replaceAll("\n", " ") })), spaced },
+    ];
+  /** @type {Run[][]} */
+  const lines = [[]];
+  for (const one of runs)
+    for (const [i, text] of one.text.split("\n").entries()) {
+      if (i) lines.push([]);
+      if (text) lines[lines.length - 1].push({ ...one, text });
+    }
+  return lines.map((runs, i) => ({ kind, level, runs, spaced: spaced && !i }));
+}
+
+// Footnotes are text: [^1] where the note is called, and behind a blank line at the end a line for each.
+
+const NOTES = /\n\n((?:\[\^\d+\]: \S[^\n]*\n)*\[\^\d+\]: \S[^\n]*)$/;
+export const CALL = /\[\^(\d+)\]/g;
+
+/** A text without the notes at its end, and these: none, if one of them is not called once, in their order.
+    @type {(text: string) => {body: string, notes: string[]}} */
+export function notesOf(text) {
+  const found = NOTES.exec(text);
+  if (!found) return { body: text, notes: [] };
+  const lines = found[1].split("\n");
+  const calls = [...text.matchAll(CALL)].map(([, number]) => number);
+  const numbers = lines.map((_, i) => String(i + 1));
+  if (calls.join() !== [...numbers, ...numbers].join()) return { body: text, notes: [] };
+  return { body: text.slice(0, found.index), notes: lines.map((line) => line.slice(line.indexOf(":") + 2)) };
+}
+
+/** @type {(notes: Run[][]) => string} */
+export const textOfNotes = (notes) =>
+  notes.map((runs, i) => `${i ? "\n" : "\n\n"}[^${i + 1}]: ${textOfRuns(begun(runs), false)}`).join("");
+
+/** Runs without the blanks before the first word.
+    @type {(runs: Run[]) => Run[]} */
+function begun(runs) {
+  const first = runs.findIndex(({ text }) => text.trim());
+  if (first < 0) return [];
+  return runs.slice(first).map((one, i) => (i ? one : { ...one, text: one.text.trimStart() }));
+}
+
+/** @type {(number: number) => string} */
+export const callOf = (number) => `[^${number}]`;

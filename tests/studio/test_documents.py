@@ -1,0 +1,62 @@
+"""Documents go in and out with nothing eaten: random texts through Word's files, and samples of many programs.
+
+Reading XML needs a page. The samples and the texts that are expected of them: tests/support/documents.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import docx
+from playwright.sync_api import Page, expect
+
+from tests.support.hands import compose, editor
+from tests.support.long import amount
+from tests.support.places import ROOT
+
+SAMPLES = ROOT / "tests/support/documents"
+SEEDS = amount(150, 5000)
+
+ROUND = """async ([kind, seeds]) => {
+    const load = (path) => import(new URL(`studio/files/${path}.js`, document.baseURI));
+    const ways = {
+        docx: async (text) => {
+            const [{ toDocx }, { fromDocx }] = await Promise.all(["todocx", "docx"].map(load));
+            return fromDocx(await new Blob(await toDocx("T", text)).arrayBuffer());
+        },
+        markdown: async (text) => {
+            const [{ fromFile, toMarkdown }, { newStory, textOf, write }] =
+                await Promise.all(["exchange", "../story/tree"].map(load));
+            const story = newStory();
+            write(story, text);
+            return textOf(await fromFile(new File([toMarkdown(story)], "a.md")));
+        },
+    };
+    const signs = ["*", "*", "**", "***", "\\\\", "a", "b ", " ", "_", "#", "\\n# ", "\\n> ", "\\n- ", "\\n7. ",
+        "\\n***\\n", "\\n* * *\\n", "\\n", "\\n\\n", "\\n\\n\\n", "\\t", "🦊", "\\u00a0", "\\u2028", "\\u0085",
+        "<&>\\"'", "]]>", "•", "\\ufeff", "\\ufffd", "né 日本", "\\u202e", "[^1]", "\\n\\n[^1]: a"];
+    const anywhere = (random) => {
+        const at = Math.floor(random() * (random() < 0.1 ? 0x10ffff : 0x300));
+        const one = String.fromCodePoint(at);
+        return /[^\\t\\n\\u0020-\\ud7ff\\ue000-\\ufffd\\u{10000}-\\u{10ffff}]/u.test(one) ? "x" : one;
+    };
+    for (let seed = 1; seed <= seeds; seed++) {
+        let state = seed;
+        const random = () => {
+            state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+            return state / 2 ** 32;
+        };
+        const pick = () => random() < 0.2 ? anywhere(random) : signs[Math.floor(random() * signs.length)];
+        const text = Array.from({ length: Math.floor(random() * 40) }, pick).join("");
+        const found = await ways[kind](text);
+        if (found !== text) return { seed, text, found };
+    }
+    return null;
+}"""
+
+
+def test_any_text_is_the_same_after_word_and_after_markdown(page: Page) -> None:
+    for kind in ("docx", "markdown"):
+        assert page.evaluate(ROUND, [kind, SEEDS]) is None
