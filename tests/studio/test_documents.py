@@ -1,18 +1,14 @@
-"""Documents go in and out with nothing eaten: random texts through Word's files, and samples of many programs.
+"""Documents go in and out with nothing eaten: random texts through Word, and samples of many programs.
 
 Reading XML needs a page. The samples and the texts that are expected of them: tests/support/documents.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
+import base64
 
-import docx
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
-from tests.support.hands import compose, editor
 from tests.support.long import amount
 from tests.support.places import ROOT
 
@@ -34,9 +30,10 @@ ROUND = """async ([kind, seeds]) => {
             return textOf(await fromFile(new File([toMarkdown(story)], "a.md")));
         },
     };
-    const signs = ["*", "*", "**", "***", "\\\\", "a", "b ", " ", "_", "#", "\\n# ", "\\n> ", "\\n- ", "\\n7. ",
-        "\\n***\\n", "\\n* * *\\n", "\\n", "\\n\\n", "\\n\\n\\n", "\\t", "🦊", "\\u00a0", "\\u2028", "\\u0085",
-        "<&>\\"'", "]]>", "•", "\\ufeff", "\\ufffd", "né 日本", "\\u202e", "[^1]", "\\n\\n[^1]: a"];
+    const signs = ["*", "*", "**", "***", "\\\\", "a", "b ", " ", "_", "#", "\\n# ", "\\n> ", "\\n- ",
+        "\\n7. ", "\\n***\\n", "\\n* * *\\n", "\\n", "\\n\\n", "\\n\\n\\n", "\\t", "🦊", "\\u00a0", "\\u2028",
+        "\\u0085", "<&>\\"'", "]]>", "•", "\\ufeff", "\\ufffd", "né 日本", "\\u202e", "[^1]",
+        "\\n\\n[^1]: a"];
     const anywhere = (random) => {
         const at = Math.floor(random() * (random() < 0.1 ? 0x10ffff : 0x300));
         const one = String.fromCodePoint(at);
@@ -60,3 +57,29 @@ ROUND = """async ([kind, seeds]) => {
 def test_any_text_is_the_same_after_word_and_after_markdown(page: Page) -> None:
     for kind in ("docx", "markdown"):
         assert page.evaluate(ROUND, [kind, SEEDS]) is None
+
+
+READ = """async ([name, data]) => {
+    const load = (path) => import(new URL(`studio/${path}.js`, document.baseURI));
+    const [{ fromFile }, { textOf }] = await Promise.all(["files/exchange", "story/tree"].map(load));
+    const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+    return textOf(await fromFile(new File([bytes], name)));
+}"""
+
+
+def read(page: Page, name: str, content: bytes) -> str:
+    """The text of the story that a file becomes."""
+    text: str = page.evaluate(READ, [name, base64.b64encode(content).decode()])
+    return text
+
+
+def test_a_document_of_any_program_becomes_the_text_that_is_expected(page: Page) -> None:
+    samples = sorted(SAMPLES.glob("*.txt"))
+    assert len(samples) > 20
+    wrong = {}
+    for expected in samples:
+        sample = expected.with_suffix("")
+        text = read(page, sample.name, sample.read_bytes())
+        if text != expected.read_text(encoding="utf-8"):
+            wrong[sample.name] = text
+    assert wrong == {}

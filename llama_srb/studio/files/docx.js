@@ -34,10 +34,10 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
 /** @typedef {{name: string, above: string | null, isDefault: boolean, italic: boolean | null,
       bold: boolean | null, outline: number | null, list: [string | null, string | null] | null}} Style */
 /** @typedef {{format: string, text: string, start: number}} Level of a list */
-/** @typedef {{styles: Map<string, Style>, lists: Map<string, Map<string, Level>>, counts: Map<string, number[]>,
+/** @typedef {{styles: Map<string, Style>, plain: string | null, lists: Map<string, Map<string, Level>>, counts: Map<string, number[]>,
       notes: Record<string, Map<string | null, Element>>, called: Element[], fields: boolean[],
       all: Paragraph[], open: Run[]}} Reader
-    `fields`: for each field that is open whether its result has begun; `open`: runs of a paragraph whose end
+    `plain`: the style of paragraphs that name none; `fields`: for each field that is open whether its result has begun; `open`: runs of a paragraph whose end
     is deleted */
 /** @typedef {{runs: Run[], boxes: Element[], style: Run | null, hasRule: boolean}} Line */
 
@@ -51,10 +51,12 @@ export async function fromDocx(buffer) {
   const parts = await related(zip, main);
   /** @type {(name: string) => Promise<Document | null>} */
   const part = (name) => readXml(zip, parts[name]);
+  const styles = stylesOf(await part("styles"));
   const lists = listsOf(await part("numbering"));
   /** @type {Reader} */
   const reader = {
-    styles: stylesOf(await part("styles")),
+    styles,
+    plain: [...styles].find(([, { isDefault }]) => isDefault)?.[0] ?? null,
     lists,
     counts: new Map(),
     notes: {
@@ -69,7 +71,8 @@ export async function fromDocx(buffer) {
   const pause = pauses();
   for (const child of [...(allOf(parsed, "body")[0]?.children ?? [])]) {
     readBlock(reader, child);
-    await pause();
+    const wait = pause();
+    if (wait) await wait;
   }
   if (reader.open.length) reader.all.push({ kind: "text", level: 0, runs: reader.open });
   const text = textOfParagraphs(reader.all.flatMap(byLines));
@@ -288,8 +291,7 @@ function isContinued(cell) {
 function readParagraph(reader, paragraph) {
   const properties = childOf(paragraph, "pPr");
   const id = attribute(childOf(properties, "pStyle"), "val");
-  const byDefault = [...reader.styles].find(([, { isDefault }]) => isDefault)?.[0] ?? null;
-  const styles = chainOf(reader.styles, id ?? byDefault);
+  const styles = chainOf(reader.styles, id ?? reader.plain);
   const { kind, level, label } = kindOf(reader, properties, styles);
   const marked = kind === "text" ? styles : []; // a heading is bold, a quote italic, all of it
   const style = run(
@@ -339,7 +341,7 @@ function kindOf(reader, properties, styles) {
   if (format === "bullet") return { kind: "bullet", level: 0, label: "" };
   const number = /^(0|[1-9]\d{0,3})\.$/.exec(label)?.[1];
   if (number) return { kind: "number", level: Number(number), label: "" };
-  const isQuote = styles.some(({ name }) => /^(intense )?quote$/i.test(name));
+  const isQuote = styles.some(({ name }) => /^((intense )?quote|block text)$/i.test(name));
   return { kind: isQuote ? "quote" : "text", level: 0, label: label && `${label} ` };
 }
 

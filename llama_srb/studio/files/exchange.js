@@ -1,10 +1,17 @@
-// Stories as files: Markdown (the text), our JSON (the tree), .docx, and those of other tools.
+// Stories as files: Markdown (the text), our JSON (the tree), documents, and those of other tools.
 
 import { readParts } from "../background/parts.js";
 import { addNode, newStory, textOf } from "../story/tree.js";
 import { fromDocx } from "./docx.js";
 import { blockOf } from "./emphasis.js";
-import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
+import { fromEpub } from "./epub.js";
+import { character, isCharacter, isKobold, isLore, kobold, loreFrom } from "./foreign.js";
+import { fromHtml } from "./html.js";
+import { kindOf } from "./kinds.js";
+import { isNovelAi, novelAi } from "./novelai.js";
+import { fromOdt } from "./odt.js";
+import { jsonInPng } from "./png.js";
+import { fromRtf } from "./rtf.js";
 
 /** @import { Entry } from "../background/parts.js" */
 /** @import { Story, Token, TreeNode } from "../story/tree.js" */
@@ -33,30 +40,61 @@ export const toBackup = (stories) => [
 /** @type {(from: {id: any}) => string | null} */
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
-/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8.
-    @type {(file: File) => Promise<string>} */
-async function textOfFile(file) {
-  const bytes = await file.arrayBuffer();
+/** The text in UTF-8; Error when it is none: a program, a text of another charset.
+    @type {(name: string, bytes: ArrayBuffer) => string} */
+function textOfBytes(name, bytes) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     if (!text.includes("\0")) return text.replace(/\r\n?/g, "\n"); // as the text field has line breaks
   } catch {}
-  throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
+  throw new Error(
+    `${name} is no text in UTF-8; import a text, Markdown, Word, EPUB, OpenDocument, RTF or JSON`,
+  );
 }
 
-/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. Error when it
-    is none of them.
-    @type {(file: File) => Promise<Story | Story[] | Lore>} */
-export async function fromFile(file) {
+/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. `warnings` gets
+    a sentence for each thing that is left out. Error when it is none of them.
+    @type {(file: File, warnings?: string[]) => Promise<Story | Story[] | Lore>} */
+export async function fromFile(file, warnings = []) {
   const { name } = file;
-  if (/\.docx$/i.test(name)) return fromWord(file);
-  const text = await textOfFile(file);
-  if (!/\.(json|lorebook)$/i.test(name)) return fromText(name, text);
+  const bytes = await file.arrayBuffer();
+  const kind = await told(name, () => kindOf(name, bytes));
+  if (kind === "png") return fromData(name, await told(name, () => jsonInPng(bytes)), warnings);
+  if (kind in DOCUMENTS) return fromDocument(name, await told(name, () => DOCUMENTS[kind](bytes)));
+  const text = textOfBytes(name, bytes);
+  if (kind === "html") return fromDocument(name, { text: fromHtml(text) });
+  return kind === "json" || isJson(text) ? fromData(name, text, warnings) : fromText(name, text);
+}
+
+/** @type {Record<string, (bytes: ArrayBuffer) => Promise<{title?: string, text: string}>>} */
+const DOCUMENTS = {
+  docx: async (bytes) => ({ text: await fromDocx(bytes) }),
+  odt: async (bytes) => ({ text: await fromOdt(bytes) }),
+  rtf: async (bytes) => ({ text: await fromRtf(bytes) }),
+  epub: fromEpub,
+};
+
+/** An error names the file.
+    @type {<T>(name: string, work: () => T | Promise<T>) => Promise<T>} */
+async function told(name, work) {
+  try {
+    return await work();
+  } catch (error) {
+    throw new Error(`${name} is no story: ${error.message}`);
+  }
+}
+
+/** Whether a text is data, whatever its file is called.
+    @type {(text: string) => boolean} */
+const isJson = (text) => /^\s*[[{]/.test(text) && typeof asJson(text) === "object";
+
+/** @type {(name: string, text: string, warnings: string[]) => Story | Story[] | Lore} */
+function fromData(name, text, warnings) {
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
   if (!read) throw new Error(`${name}: expected ${EXPECTED}`);
   try {
-    return read(data, name.replace(/\.json$/i, ""));
+    return read(data, name.replace(/\.(json|story|scenario|png)$/i, ""), warnings);
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     throw new Error(`${name} is damaged: a part of it is missing or of another type`);
@@ -64,25 +102,18 @@ export async function fromFile(file) {
 }
 
 const EXPECTED =
-  "a story of the studio, of Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI, or world info " +
-  "of SillyTavern";
+  "a story of the studio, of NovelAI, Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI or Agnai, " +
+  "or a character or world info of SillyTavern";
 
-/** @type {(file: File) => Promise<Story>} */
-async function fromWord(file) {
-  const text = await fromDocx(await file.arrayBuffer()).catch((error) => {
-    throw new Error(`${file.name} is no story: ${error.message}`);
-  });
-  const story = newStory(file.name.replace(/\.docx$/i, ""));
+/** @type {(name: string, found: {title?: string, text: string}) => Story} */
+function fromDocument(name, { title, text }) {
+  const story = newStory(title || name.replace(/\.\w+$/, ""));
   story.current = addNode(story, story.root, { text, source: "user" }).id;
   return story;
 }
 
 /** @type {(name: string, text: string) => Story} */
-function fromText(name, text) {
-  const story = newStory(titleOf(text) || name.replace(/\.\w+$/, ""));
-  story.current = addNode(story, story.root, { text: text.replace(/\n$/, ""), source: "user" }).id;
-  return story;
-}
+const fromText = (name, text) => fromDocument(name, { title: titleOf(text), text: text.replace(/\n$/, "") });
 
 /** The words of the heading that a text begins with, which stays in the text; "" for none.
     @type {(text: string) => string} */
@@ -96,7 +127,7 @@ function titleOf(text) {
     : "";
 }
 
-/** @type {[(data: any) => unknown, (data: any, name: string) => Story | Story[] | Lore][]} */
+/** @type {[(data: any) => unknown, (data: any, name: string, warnings: string[]) => Story | Story[] | Lore][]} */
 const READERS = [
   [(data) => data.format === FORMAT, (data) => ours(data.story)],
   [
@@ -104,9 +135,11 @@ const READERS = [
     (data) => data.stories.map((/** @type {any} */ story) => ours(story, idOf(story))),
   ],
   [(data) => data.nodes && (data.current !== undefined || data.hoisted), loom],
+  [isNovelAi, novelAi],
+  [isCharacter, character],
   [isKobold, kobold],
   [(data) => data.prompt !== undefined, mikupad],
-  [isLore, loreFrom],
+  [isLore, (data, _, warnings) => loreFrom(data, warnings)],
 ];
 
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. With an `id` the

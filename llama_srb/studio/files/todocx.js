@@ -25,7 +25,8 @@ export async function toDocx(title, text) {
   const pause = pauses();
   for (const one of paragraphsOf(body)) {
     paragraphs.push(paragraph(one, lists, notes.length));
-    await pause();
+    const wait = pause();
+    if (wait) await wait;
   }
   const parts = [
     ["styles", styles()],

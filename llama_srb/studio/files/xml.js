@@ -18,7 +18,7 @@ const MARKS = [
 
 /** The text of a part, in the charset that it says.
     @type {(bytes: Uint8Array) => string} */
-function decoded(bytes) {
+export function decoded(bytes) {
   const marked = MARKS.find(([, a, b]) => bytes[0] === a && bytes[1] === b)?.[0];
   const begin = new TextDecoder("latin1").decode(bytes.subarray(0, 200));
   const said = /^[^<]*<\?xml[^>]*encoding=["']([\w.:-]+)/.exec(begin)?.[1];

@@ -262,7 +262,11 @@ const WRONG = {
     /^a.docx is no story: it is no zip file$/,
   ],
   "an empty Word file": ["", "a.docx", /^a.docx is no story: it is no zip file$/],
-  "a picture": [new Uint8Array([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10, 0, 0, 0, 13]), "story.md", NO_TEXT],
+  "a picture": [
+    new Uint8Array([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10, 0, 0, 0, 13]),
+    "story.md",
+    /^story.md is no story: it is a picture \(PNG\)/,
+  ],
   "a null character": ["Once\0upon", "story.md", NO_TEXT],
   "latin-1": [Buffer.from("Es wäre", "latin1"), "story.md", NO_TEXT],
   "utf-16": [Buffer.from("\ufeffOnce", "utf16le"), "story.md", NO_TEXT],
