@@ -16,7 +16,9 @@ from docx.document import Document
 from docx.oxml.ns import qn
 from playwright.sync_api import Page, expect
 
+from llama_srb.request.story.lore import NOTATION, _expression
 from tests.support.hands import compose, editor
+from tests.support.long import amount
 from tests.support.rows import each_row
 
 LOREBOOK = {
@@ -198,3 +200,45 @@ def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page
     bring_again.set_input_files(file)
     expect(page.get_by_role("heading", level=1)).to_have_text("My book _ more")
     expect(editor(page)).to_have_value(text)
+
+
+KEYS = """async ([seeds, texts]) => {
+    const { keysOf } = await import(new URL("studio/files/lorekeys.js", document.baseURI));
+    const pieces = [
+        "a", "b", "é", "1", " ", ".", "^", "$", "|", "\\\\b", "\\\\w+", "\\\\d", "\\\\s", "\\\\S*",
+        "(", ")", "(?:", "(?=", "(?!", "(?<n>", "(?<=", "\\\\1", "\\\\k<n>", "[", "]", "[^",
+        "[ab]", "[^]", "[]", "-", "*", "+", "?", "+?", "{2}", "{1,}", "{,3}", "{1001}", "\\\\/",
+        "\\\\u00e9", "\\\\u{e9}", "\\\\x61", "\\\\p{L}", "\\\\cA", "\\\\.", "\\\\\\\\", "\\\\0",
+        "\\\\n", "&&", "[[:alpha:]]", "(?i)", "\\\\Q", "\\\\z", "\\\\A", "\\\\h"
+    ];
+    const found = [];
+    for (let seed = 1; seed <= seeds; seed++) {
+        let state = seed;
+        const below = (n) => {
+            state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+            return Math.floor((state / 2 ** 32) * n);
+        };
+        const pattern = Array.from({ length: 1 + below(6) }, () => pieces[below(pieces.length)]).join("");
+        const flags = ["", "i", "s", "m", "u", "giu"][below(6)];
+        const made = keysOf([`/${pattern}/${flags}`], () => {});
+        if (!made) continue;
+        const expression = new RegExp(pattern, flags.replace("g", ""));
+        found.push([pattern, flags, made, texts.map((text) => expression.test(text))]);
+    }
+    return found;
+}"""
+TEXTS = ["ab", "A é 1", "aab 11\\n", "", "a\\/b", "\n", "éa", "bbb.", "a-b", "hQz[:]", "u{2}", "_ &&"]
+
+
+def test_the_server_has_every_key_that_an_import_keeps_and_finds_the_same_with_it(page: Page) -> None:
+    found = page.evaluate(KEYS, [amount(3000, 100_000), TEXTS])
+    assert len(found) > 500
+    for pattern, flags, made, matches in found:
+        given = NOTATION.fullmatch(made)
+        assert given, (pattern, made)
+        name = f"/{pattern}/{flags} → {made}"
+        try:
+            expression = _expression(f"(?{given[2]}){given[1]}" if given[2] else given[1])
+        except ValueError as error:
+            raise AssertionError(name) from error
+        assert [expression.search(text) is not None for text in TEXTS] == matches, name

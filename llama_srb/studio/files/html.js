@@ -3,7 +3,7 @@
 // Emphasis, headings, lists, quotes and rules are kept; the rest of the looks is left out.
 
 import { run } from "./emphasis.js";
-import { byLines, paragraphsOf, textOfParagraphs } from "./paragraphs.js";
+import { byLines, paragraphsOf, textOfParagraphs, withoutBold } from "./paragraphs.js";
 import { escaped } from "./xml.js";
 
 /** @import { Run } from "./emphasis.js" */
@@ -133,7 +133,6 @@ function placeIn(element, name, outer, sheet) {
     place.bold = look?.bold ?? place.bold;
     place.isPre = look?.isPre ?? place.isPre;
   }
-  if (place.kind === "heading") place.bold = false; // all of it is
   return place;
 }
 
@@ -166,7 +165,8 @@ function addLine(reader) {
 /** Ends a line.
     @type {(reader: Reader, place: Place) => void} */
 function flush(reader, { kind, level, isPre }) {
-  const runs = trimmed(reader.runs, isPre);
+  const all = trimmed(reader.runs, isPre);
+  const runs = kind === "heading" ? withoutBold(all) : all;
   const hasWords = runs.some(({ text }) => text.trim());
   if (hasWords)
     reader.all.push({

@@ -15,17 +15,8 @@ const SPLIT = /\s*(\/(?:\\.|[^/\\])+\/[a-z]*(?=\s*(?:,|$))|[^,]+)/g;
 const UNKNOWN = [
   [/\(\?<?[=!]/, "looks ahead or behind, as (?=…)"],
   [/\\[1-9]|\\k</, "names a group again, as \\1"],
-  [/\\c[A-Za-z]/, "has a control character"],
+  [/\\c[A-Za-z]|\\0\d/, "has a control character"],
   [/\[\]/, "has an empty set"],
-];
-
-/** How JavaScript's signs are written in RE2.
-    @type {[RegExp, (...found: string[]) => string][]} */
-const SIGNS = [
-  [/\\u\{([0-9a-f]+)\}|\\u([0-9a-f]{4})/gi, (_, long, short) => `\\x{${long ?? short}}`],
-  [/\\p\{(?:Script|sc|General_Category|gc)=(\w+)\}/g, (_, name) => `\\p{${name}}`],
-  [/\[\^\]/g, () => "[\\s\\S]"],
-  [/\\\//g, () => "/"],
 ];
 
 /** @type {(value: unknown) => string[]} */
@@ -72,12 +63,56 @@ function expressionOf(pattern, flags) {
   }
   const why = UNKNOWN.find(([sign]) => sign.test(pattern.replaceAll("\\\\", "")))?.[1];
   if (why) return { why: `${why}, which the server's expressions do not have` };
-  const counts = [...pattern.matchAll(/\{(\d*),?(\d*)\}/g)].flatMap(([, from, to]) => [
-    Number(from),
-    Number(to),
-  ]);
-  if (Math.max(0, ...counts) > COUNT) return { why: `repeats more than ${COUNT} times` };
-  let made = pattern;
-  for (const [sign, by] of SIGNS) made = made.replaceAll(sign, by);
-  return { made: `/${made}/${[...new Set(flags)].filter((flag) => "ims".includes(flag)).join("")}` };
+  if (repeats(pattern) > COUNT) return { why: `repeats more than ${COUNT} times` };
+  const kept = [...new Set(flags)].filter((flag) => "ims".includes(flag)).join("");
+  return { made: `/${translated(pattern, flags.includes("u"))}/${kept}` };
+}
+
+/** How often a part is repeated, at most: where groups are repeated, the numbers may multiply.
+    @type {(pattern: string) => number} */
+function repeats(pattern) {
+  const counts = [...pattern.matchAll(/\{(\d+),?(\d*)\}/g)].map(([, from, to]) =>
+    Math.max(Number(from), Number(to)),
+  );
+  const isNested = /\)\{/.test(pattern);
+  return counts.reduce((all, one) => (isNested ? all * Math.max(1, one) : Math.max(all, one)), 1);
+}
+
+const PART =
+  /\\(?:u\{([\da-f]+)\}|u([\da-f]{4})|x([\da-f]{2})|([pP])\{([^}]*)\}|(.))|\(\?<\w+>|\[\^?|\]|-|\./gis;
+
+/** A pattern of JavaScript as one of RE2, where they differ in signs only. `isStrict`: with the flag u, without
+    which unknown escapes are letters.
+    @type {(pattern: string, isStrict: boolean) => string} */
+function translated(pattern, isStrict) {
+  let isSet = false;
+  return pattern.replaceAll(PART, (all, long, short, hex, property, name, sign, at) => {
+    if (long && !isStrict) return `u{${long}}`;
+    if (long || short || hex) return `\\x{${long ?? short ?? hex}}`;
+    if (property && !isStrict) return `${property}\\{${name}\\}`;
+    if (property) return `\\${property}{${name.replace(/^(Script|sc|General_Category|gc)=/, "")}}`;
+    if (sign) return escaped(sign, isSet);
+    if (all.startsWith("(?<")) return isSet ? all : "("; // RE2 wants each name once, and nothing here uses names
+    if (all === "]") isSet = false;
+    if (all.startsWith("[") && isSet) return all.replace("[", "\\[");
+    if (all.startsWith("[")) {
+      isSet = true;
+      if (pattern.slice(at, at + 3) === "[^]") return "[\\s\\S";
+    }
+    // beside a class of characters a dash is no range
+    if (
+      all === "-" &&
+      isSet &&
+      /\\[dwsDWS]$|^..?\\[dwsDWS]/.test(pattern.slice(at - 2, at) + pattern.slice(at, at + 3))
+    )
+      return "\\-";
+    return all;
+  });
+}
+
+/** @type {(sign: string, isSet: boolean) => string} */
+function escaped(sign, isSet) {
+  if (sign === "0") return "\\x{0}";
+  if (sign === "b" && isSet) return "\\x{8}";
+  return /[dDwWsSbBnrtfv]|[!-/:-@[-`{-~]/.test(sign) && !/[_]/.test(sign) ? `\\${sign}` : sign;
 }

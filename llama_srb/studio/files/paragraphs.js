@@ -47,6 +47,13 @@ export function byLines({ kind, level, runs, spaced }) {
   return lines.map((runs, i) => ({ kind, level, runs, spaced: spaced && !i }));
 }
 
+/** A heading's runs without the bold that all of it has.
+    @type {(runs: Run[]) => Run[]} */
+export function withoutBold(runs) {
+  const isBold = runs.every(({ bold, text }) => bold || !text.trim());
+  return isBold ? runs.map((one) => ({ ...one, bold: false })) : runs;
+}
+
 // Footnotes are text: [^1] where the note is called, and behind a blank line at the end a line for each.
 
 const NOTES = /\n\n((?:\[\^\d+\]: \S[^\n]*\n)*\[\^\d+\]: \S[^\n]*)$/;

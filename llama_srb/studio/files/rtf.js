@@ -1,14 +1,16 @@
 // Rich text (.rtf) becomes text, with emphasis, headings, items and notes. It is read without a page.
 
 import { run } from "./emphasis.js";
-import { byLines, callOf, textOfNotes, textOfParagraphs } from "./paragraphs.js";
+import { byLines, callOf, textOfNotes, textOfParagraphs, withoutBold } from "./paragraphs.js";
 import { pauses } from "./xml.js";
 
 /** @import { Run } from "./emphasis.js" */
 /** @import { Paragraph } from "./paragraphs.js" */
 
-/** What holds in a group. `skip`: characters that stand for a \u; `to`: where its text goes.
-    @typedef {{italic: boolean, bold: boolean, hidden: boolean, skip: number, font: number, to: To, level: number}} State */
+/** What holds in a group. `skip`: characters that stand for a \u; `to`: where its text goes, `around`:
+    where that around it goes.
+    @typedef {{italic: boolean, bold: boolean, hidden: boolean, skip: number, font: number, to: To,
+      around: To}} State */
 /** @typedef {"text" | "none" | "fonts" | "font" | "styles" | "style" | "label" | "note"} To */
 
 /** @typedef {object} Reader
@@ -111,7 +113,7 @@ export async function fromRtf(buffer) {
   const source = new TextDecoder("latin1").decode(buffer);
   const token = /\\([a-zA-Z]+)(-?\d+)? ?|\\'([0-9a-fA-F]{2})|\\(.)|([{}])|([\r\n]+)|([^\\{}\r\n]+)/gs;
   /** @type {State} */
-  const state = { italic: false, bold: false, hidden: false, skip: 1, font: -1, to: "text", level: 0 };
+  const state = { italic: false, bold: false, hidden: false, skip: 1, font: -1, to: "text", around: "none" };
   /** @type {Reader} */
   const reader = {
     state,
@@ -147,7 +149,15 @@ export async function fromRtf(buffer) {
   }
   flushBytes(reader);
   end(reader, false);
-  return (textOfParagraphs(reader.all.flatMap(byLines)) + textOfNotes(reader.notes)).replaceAll("\r", "");
+  return (
+    textOfParagraphs(reader.all.flatMap(byLines)) + textOfNotes(reader.notes.map(withoutEnd))
+  ).replaceAll("\r", "");
+}
+
+/** @type {(runs: Run[]) => Run[]} */
+function withoutEnd(runs) {
+  const all = runs.slice(0, runs.findLastIndex(({ text }) => text.trim()) + 1);
+  return all.map((one, i) => (i < all.length - 1 ? one : { ...one, text: one.text.trimEnd() }));
 }
 
 /** @type {(reader: Reader, brace: string) => void} */
@@ -189,7 +199,9 @@ function control(reader, word, value, isStarred) {
   else if (word === "v" || word === "deleted") state.hidden = value !== 0;
   else if (word === "plain") Object.assign(state, { italic: false, bold: false, hidden: false });
   else if (word === "pard") reader.heading = 0;
-  else if (word === "upr") state.to = state.to === "text" ? "text" : state.to;
+  else if (word === "upr")
+    Object.assign(state, { around: state.to, to: "none" }); // the same twice
+  else if (word === "ud") state.to = state.around;
   else if (ENDS.has(word)) end(reader);
   else if (word === "footnote" && state.to === "text") note(reader);
   else if (PLACES[word]) place(reader, PLACES[word]);
@@ -262,16 +274,26 @@ function written(reader, text, isSign = false) {
 /** Ends a paragraph.
     @type {(reader: Reader, isKept?: boolean) => void} */
 function end(reader, isKept = true) {
-  const { state, runs, label, heading } = reader;
+  const { state, heading } = reader;
   if (state.to === "note") return void reader.notes.at(-1)?.push(run(" "));
-  if (state.to !== "text" || (!isKept && !runs.length)) return;
+  if (state.to !== "text" || (!isKept && !reader.runs.length)) return;
+  const { runs, label } = labelled(reader);
   Object.assign(reader, { runs: [], label: "" });
   const number = /^(0|[1-9]\d{0,3})\.$/.exec(label)?.[1];
-  const own = runs.some(({ text }) => text.trim()) ? runs : [];
-  const tab = own.at(-1);
-  if (tab && /^\t$/.test(tab.text)) own.pop(); // the last cell of a row ends with one
-  if (heading && own.length) reader.all.push({ kind: "heading", level: heading, runs: own });
-  else if (number) reader.all.push({ kind: "number", level: Number(number), runs: own });
-  else if (label) reader.all.push({ kind: "bullet", level: 0, runs: own });
-  else reader.all.push({ kind: "text", level: 0, runs: own });
+  if (heading && runs.length) reader.all.push({ kind: "heading", level: heading, runs: withoutBold(runs) });
+  else if (number) reader.all.push({ kind: "number", level: Number(number), runs });
+  else if (label) reader.all.push({ kind: "bullet", level: 0, runs });
+  else reader.all.push({ kind: "text", level: 0, runs });
+}
+
+/** A paragraph's runs and the label of an item, which some programs write as text before a tab. A row's last
+    cell ends with a tab, too.
+    @type {(reader: Reader) => {runs: Run[], label: string}} */
+function labelled({ runs, label }) {
+  if (!runs.some(({ text }) => text.trim())) return { runs: [], label };
+  const own = runs.map((one) => ({ ...one }));
+  if (own.at(-1)?.text === "\t") own.pop();
+  const found = /^([•▪◦·]|\d{1,4}\.)$/.exec(own[0].text.trim());
+  if (label || !found || own[1]?.text !== "\t") return { runs: own, label };
+  return { runs: own.slice(2), label: found[1] };
 }

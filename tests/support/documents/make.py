@@ -7,21 +7,45 @@ writes is made of XML here.
 from __future__ import annotations
 
 import io
+import os
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 import docx
+import ebooklib.epub as ebooklib_module
 import pypandoc
 from docx.document import Document
 from docx.shared import Pt
+from odf.opendocument import OpenDocumentText
+from odf.style import Style, TextProperties
+from odf.table import Table, TableCell, TableRow
+from odf.text import (
+    H,
+    LineBreak,
+    List,
+    ListItem,
+    ListLevelStyleNumber,
+    ListStyle,
+    Note,
+    NoteBody,
+    NoteCitation,
+    P,
+    S,
+    Span,
+    Tab,
+)
 
 HERE = Path(__file__).resolve().parent
+os.environ["SOURCE_DATE_EPOCH"] = "1767225600"  # the same files each time
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 STRICT_RELATIONS = "http://purl.oclc.org/ooxml/officeDocument/relationships"
 TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+TIME = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 DATE = (2026, 1, 1, 0, 0, 0)  # of all files in an archive, so that making them again changes nothing
 
 
@@ -42,7 +66,8 @@ def archive(files: Mapping[str, str | bytes], stored: tuple[str, ...] = ()) -> b
 def dated(content: bytes, stored: tuple[str, ...] = ()) -> bytes:
     """An archive with the same date for all its files."""
     with zipfile.ZipFile(io.BytesIO(content)) as opened:
-        return archive({name: opened.read(name) for name in opened.namelist()}, stored)
+        files = {name: opened.read(name) for name in opened.namelist()}
+    return archive({name: re.sub(TIME, b"2026-01-01T00:00:00Z", file) for name, file in files.items()}, stored)
 
 
 # ---- Word ----------------------------------------------------------------------------------------------
@@ -248,15 +273,203 @@ End\\*.
 
 def pandoc(kind: str, expected: str, *arguments: str) -> None:
     path = HERE / f"pandoc.{kind}"
-    pypandoc.convert_text(PROSE, kind, "markdown-smart", outputfile=str(path), extra_args=["--standalone", *arguments])
+    pypandoc.convert_text(PROSE, kind, "markdown-smart", outputfile=str(path), extra_args=["--standalone", "--metadata=identifier:sample", *arguments])
     content = path.read_bytes()
     keep(path.name, content if kind == "rtf" else dated(content, ("mimetype",)), expected)
 
 
+# ---- EPUB ----------------------------------------------------------------------------------------------
+
+CONTAINER = (
+    '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0"><rootfiles>'
+    '<rootfile full-path="{}" media-type="application/oebps-package+xml"/></rootfiles></container>'
+)
+XHTML = "application/xhtml+xml"
+
+
+def page(body: str, head: str = "") -> str:
+    return f'<html xmlns="http://www.w3.org/1999/xhtml"><head><title>no</title>{head}</head><body>{body}</body></html>'
+
+
+def epub(
+    items: Mapping[str, tuple[str, str, str]], spine: tuple[str, ...], more: Mapping[str, str | bytes] = {},
+    book: str = "OEBPS/content.opf",
+) -> bytes:
+    """items: id -> path in the archive, media type, content; spine: ids, each with a fragment or not."""
+    folder = book.rpartition("/")[0]
+    manifest = "".join(
+        f'<item id="{id}" href="{quote(path.removeprefix(folder + "/"))}" media-type="{kind}"/>'
+        for id, (path, kind, _) in items.items()
+    )
+    refs = "".join(f'<itemref idref="{id}"/>' for id in spine)
+    package = (
+        '<package xmlns="http://www.idpf.org/2007/opf" version="2.0"><metadata '
+        'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>The Book</dc:title></metadata>'
+        f"<manifest>{manifest}</manifest><spine>{refs}</spine></package>"
+    )
+    files = {path: content for path, _, content in items.values()}
+    return archive(
+        {"mimetype": "application/epub+zip", "META-INF/container.xml": CONTAINER.format(book), book: package}
+        | files | dict(more),
+        ("mimetype",),
+    )  # fmt: skip
+
+
+ENCRYPTION = (
+    '<encryption xmlns="urn:oasis:names:tc:opendocument:xmlns:container" '
+    'xmlns:enc="http://www.w3.org/2001/04/xmlenc#"><enc:EncryptedData><enc:EncryptionMethod Algorithm="{}"/>'
+    '<enc:CipherData><enc:CipherReference URI="{}"/></enc:CipherData></enc:EncryptedData></encryption>'
+)
+
+
+def odd_epub() -> None:
+    """Chapters by their media type, whatever they are called; fragments; letter case; a style sheet's italics."""
+    sheet = '<link rel="stylesheet" href="../Styles/a.css"/>'
+    one = page('<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.</p><p>&nbsp;</p><hr/>', sheet)
+    two = page('<h2 id="a">Two</h2><p>A <b>bold</b> line<br/>of two.</p><ol start="3"><li>c</li><li><p>d</p></li></ol>'
+               "<ul><li>x<ul><li>y</li></ul></li></ul><p id='b'><ruby>漢字<rt>かんじ</rt></ruby></p>"
+               '<p>Note<a epub:type="noteref" xmlns:epub="http://www.idpf.org/2007/ops" href="#n">1</a></p>')  # fmt: skip
+    items = {
+        "c1": ("OEBPS/Text/one.bin", XHTML, one),
+        "c2": ("OEBPS/Text/Chapter Two.HTM", "Application/XHTML+xml", two),
+        "c2b": ("OEBPS/Text/Chapter Two.HTM#b", XHTML, ""),
+        "css": ("OEBPS/Styles/A.css", "text/css", ".it { font-style: italic } p { margin: 0 }"),
+        "toc": ("OEBPS/toc.ncx", "application/x-dtbncx+xml", "<ncx/>"),
+    }
+    made = epub(items, ("c1", "c2", "c2b", "toc"), {
+        "META-INF/encryption.xml": ENCRYPTION.format("http://www.idpf.org/2008/embedding", "OEBPS/a.otf"),
+    })  # fmt: skip
+    made = made.replace(b"Chapter%20Two.HTM%23b", b"Chapter%20Two.HTM#b")
+    text = ("# One\nIt was *late*\u00a0— very.\n\n***\n\n## Two\nA **bold** line\nof two.\n3. c\n4. d\n- x\n- y\n"
+            "漢字\nNote[1]")  # fmt: skip
+    keep("odd.epub", made, text)
+
+
+def broken_epub() -> None:
+    """A chapter that is no XML, but HTML as browsers read it."""
+    body = "<html><head><title/></head><body><p>An &unknown; sign &amp a <i>slip<p>Not closed"
+    made = epub({"c": ("book/c.xhtml", XHTML, body)}, ("c",), book="book/b.opf")
+    keep("broken.epub", made, "An &unknown; sign & a *slip*\n*Not closed*")
+
+
+def ebooklib_epub() -> None:
+    book = ebooklib_module.EpubBook()
+    book.set_identifier("sample")
+    book.set_title("By EbookLib")
+    book.set_language("en")
+    chapters = []
+    for i, words in enumerate(("The <em>first</em>.", "The <strong>second</strong>.")):
+        chapter = ebooklib_module.EpubHtml(title=f"Chapter {i + 1}", file_name=f"c{i}.xhtml", lang="en")
+        chapter.content = f"<h1>Chapter {i + 1}</h1><p>{words}</p>"
+        book.add_item(chapter)
+        chapters.append(chapter)
+    book.toc = tuple(chapters)
+    book.add_item(ebooklib_module.EpubNcx())
+    book.add_item(ebooklib_module.EpubNav())
+    book.spine = ["nav", *chapters]
+    path = HERE / "ebooklib.epub"
+    ebooklib_module.write_epub(str(path), book)
+    keep(path.name, dated(path.read_bytes(), ("mimetype",)),
+         "# Chapter 1\nThe *first*.\n\n# Chapter 2\nThe **second**.")  # fmt: skip
+
+
+# ---- OpenDocument and rich text ------------------------------------------------------------------------
+
+
+def odfpy() -> None:
+    document = OpenDocumentText()
+    for name, attributes in {"it": {"fontstyle": "italic"}, "bo": {"fontweight": "bold"}}.items():
+        style = Style(name=name, family="text")
+        style.addElement(TextProperties(**attributes))
+        document.automaticstyles.addElement(style)
+    quotation = Style(name="Quotations", family="paragraph")
+    document.styles.addElement(quotation)
+    numbers = ListStyle(name="numbers")
+    numbers.addElement(ListLevelStyleNumber(level=1, numformat="1", numsuffix=".", startvalue=3))
+    document.automaticstyles.addElement(numbers)
+    body = document.text
+    body.addElement(H(outlinelevel=1, text="Chapter 1"))
+    one = P(text="It was ")
+    one.addElement(Span(stylename="it", text="very late"))
+    one.addText(" and ")
+    one.addElement(Span(stylename="bo", text="dark"))
+    one.addElement(S(c=3))
+    one.addText("here")
+    one.addElement(Tab())
+    one.addText("and   there")
+    one.addElement(LineBreak())
+    one.addText("below.")
+    note = Note(noteclass="footnote", id="n1")
+    note.addElement(NoteCitation(text="1"))
+    inside = NoteBody()
+    inside.addElement(P(text="A note."))
+    note.addElement(inside)
+    one.addElement(note)
+    body.addElement(one)
+    body.addElement(P())
+    body.addElement(P(stylename=quotation, text="To be."))
+    for style, words in (("numbers", ("c", "d")), (None, ("x", "y"))):
+        items = List(stylename=style) if style else List()
+        for word in words:
+            item = ListItem()
+            item.addElement(P(text=word))
+            items.addElement(item)
+        body.addElement(items)
+    table = Table()
+    row = TableRow()
+    for words in ("a", "b"):
+        cell = TableCell()
+        cell.addElement(P(text=words))
+        row.addElement(cell)
+    table.addElement(row)
+    body.addElement(table)
+    made = io.BytesIO()
+    document.save(made)
+    keep("odfpy.odt", dated(made.getvalue(), ("mimetype",)),
+         "# Chapter 1\nIt was *very late* and **dark**   here\tand there\nbelow.[^1]\n\n> To be.\n3. c\n4. d\n"
+         "- x\n- y\na\tb\n\n[^1]: A note.")  # fmt: skip
+
+
+RTF = r"""{\rtf1\ansi\ansicpg1252\uc1\deff0
+{\fonttbl{\f0\fcharset0 Times;}{\f1\fcharset204 Arial;}{\f2\fcharset128 Mincho;}}
+{\colortbl;\red255\green0\blue0;}
+{\stylesheet{\s0 Normal;}{\s1\outlinelevel0 heading 1;}{\*\cs2 Strong;}}
+{\info{\title No text}}{\*\generator Nobody;}
+{\header Not this\par}
+\pard\plain\s1 Chapter 1\par
+\pard\plain It was {\i late} and {\b dark\i  and cold}; caf\'e9 \u8212?\'97 \u55358?\u56714?.\par
+{\f1\'cf\'f0\'e8} {\f2\'93\'fa\'96\'7b} \{a\}\~b\tab c\line d{\v hidden}{\deleted gone}\par
+\par
+{\listtext\'b7\tab}an item\par
+{\listtext 3.\tab}the third\par
+{\field{\*\fldinst HYPERLINK "x"}{\fldrslt a link}}, a note{\super\chftn{\footnote\pard Of {\i all}.}}.\par
+\trowd\cellx1\cellx2 a\cell b\cell\row
+\pard{\upr{old}{\*\ud new}} end}"""
+
+
+def rtf() -> None:
+    text = (
+        "# Chapter 1\nIt was *late* and **dark *and cold***; café —— 🦊.\nПри 日本 {a}\u00a0b\tc\nd\n\n- an item\n"
+        "3. the third\na link, a note[^1].\na\tb\nnew end\n\n[^1]: Of *all*."
+    )
+    keep("signs.rtf", RTF.encode("ascii"), text)
+
+
 def main() -> None:
-    for make in (tracked, strict, boxes, controls, signs, literal, styled, tables):
+    for make in (tracked, strict, boxes, controls, signs, literal, styled, tables, odd_epub, broken_epub,
+                 ebooklib_epub, odfpy, rtf):  # fmt: skip
         make()
-    pandoc("docx", "")
+    notes = "\n\n[^1]: The *first* note.\n[^2]: The second."
+    prose = (
+        '# One\nThe *quick* **brown** ***fox***.[^1]\n> A quote.\n- a\n- b\n3. c\n4. d\n***\n'
+        'Né 日本 🦊 "quoted" & <tag>.[^2]\n## Two\nEnd*.'
+    )
+    pandoc("docx", prose + notes)
+    pandoc("odt", prose + notes)
+    rich = prose.replace("> A", "A").replace("***\nN", "—————\nN")  # it writes these as plain paragraphs
+    pandoc("rtf", rich + notes)
+    pages = prose.replace("[^", "[") + "\n***\nThe *first* note.\nThe second."
+    pandoc("epub", pages)
 
 
 main()
