@@ -1,8 +1,8 @@
 // EPUB files become text: the chapters in the order of the book, whatever their files are called.
 
-import { lookOf, paragraphsWithin } from "./html.js";
+import { lookOf, paragraphsWithin, parsedHtml, rulesOf } from "./html.js";
 import { textOfParagraphs } from "./paragraphs.js";
-import { allOf, decoded, pauses, readXml, resolved } from "./xml.js";
+import { allOf, decoded, escaped, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
 /** @import { Look } from "./html.js" */
@@ -12,7 +12,11 @@ import { unzipped } from "./zip.js";
 const FONTS = ["http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"]; // obfuscated only
 export const GENERATOR = "llama-srb studio";
 const CHAPTERS = /^(application\/xhtml\+xml|text\/html|application\/html)$/i;
-const OPEN = /<(title|script|style|a|div|span|p|i|b|em|strong|td|th)(\s[^<>]*)?\/>/gi; // which HTML has not
+
+// Chapters are XHTML, but many are no XML, so all are read as HTML, which has no empty elements but these.
+const EMPTY =
+  /<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)([a-z][\w:-]*)(\s[^<>]*?)?\/>/gi;
+const CDATA = /<!\[CDATA\[(.*?)\]\]>/gs;
 
 /** The title and the text of an EPUB.
     @type {(buffer: ArrayBuffer) => Promise<{title: string, text: string}>} */
@@ -70,12 +74,11 @@ function chaptersOf(book, path) {
 async function paragraphsOf(zip, path) {
   const bytes = await zip.read(path);
   if (!bytes) throw new Error(`its chapter ${path} is missing`);
-  const source = decoded(bytes);
-  let parsed = new DOMParser().parseFromString(source, "application/xhtml+xml");
-  if (parsed.querySelector("parsererror"))
-    parsed = new DOMParser().parseFromString(source.replaceAll(OPEN, "<$1$2></$1>"), "text/html");
-  const [body] = allOf(parsed, "body");
-  return body ? paragraphsWithin(body, { looks: await looksOf(zip, path, parsed) }) : [];
+  const source = decoded(bytes)
+    .replaceAll(EMPTY, "<$1$2></$1>")
+    .replaceAll(CDATA, (_, text) => escaped(text));
+  const parsed = parsedHtml(source);
+  return paragraphsWithin(parsed.body, { looks: await looksOf(zip, path, parsed) });
 }
 
 /** How elements look by the style sheets: many books have italics only there.
@@ -87,15 +90,11 @@ async function looksOf(zip, path, parsed) {
   );
   const sheets = [
     ...files.flatMap((bytes) => (bytes ? [new TextDecoder().decode(bytes)] : [])),
-    ...allOf(parsed, "style").map((one) => one.textContent ?? ""),
+    ...allOf(parsed, "x-style").map((one) => one.textContent ?? ""),
   ];
   /** @type {Map<Element, Look>} */
   const looks = new Map();
-  for (const text of sheets) {
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(text);
-    for (const rule of sheet.cssRules) if (rule instanceof CSSStyleRule) apply(rule, parsed, looks);
-  }
+  for (const rule of sheets.flatMap(rulesOf)) apply(rule, parsed, looks);
   return looks;
 }
 

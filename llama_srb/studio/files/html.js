@@ -15,7 +15,7 @@ import { escaped } from "./xml.js";
 /** @type {(words: string) => Set<string>} */
 const names = (words) => new Set(words.split(" "));
 const LEFT_OUT = names(
-  "head script style template noscript iframe object svg select button input textarea rt rp del title nav",
+  "head script x-style template noscript iframe object svg select button input textarea rt rp del title nav",
 );
 const BLOCKS = names(
   "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer " +
@@ -29,6 +29,48 @@ const LOOKS = Object.fromEntries([
   ["pre", { italic: null, bold: null, isPre: true }],
 ]);
 export const SPACED = "spaced"; // the class of our own paragraphs behind a blank line
+
+// The page's Content-Security-Policy refuses styles in what is parsed here, too, and the console would tell each:
+// so they get other names before.
+
+const STYLE_TAGS = /<(\/?)style\b/gi;
+const STYLE_ATTRIBUTES = /(<[a-z][^<>]*\s)style(\s*=)/gi;
+const STYLE = "data-style";
+
+/** @type {(source: string) => Document} */
+export function parsedHtml(source) {
+  const named = source.replaceAll(STYLE_TAGS, "<$1x-style").replaceAll(STYLE_ATTRIBUTES, `$1${STYLE}$2`);
+  return new DOMParser().parseFromString(named, "text/html");
+}
+
+/** The rules of a style sheet.
+    @type {(css: string) => CSSStyleRule[]} */
+export function rulesOf(css) {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(css.replaceAll(/@import[^;]*;?/gi, "")); // of which a sheet of this kind complains
+  return [...sheet.cssRules].filter((rule) => rule instanceof CSSStyleRule);
+}
+
+/** @typedef {{look: Look | null, isHidden: boolean, isClose: boolean}} Own what an element's attribute says */
+/** @type {Map<string, Own>} */
+const known = new Map();
+const MOST = 1000; // that are remembered
+
+/** @type {(element: Element) => Own} */
+function ownOf(element) {
+  const css = element.getAttribute(STYLE) ?? "";
+  const found = known.get(css);
+  if (found) return found;
+  const style = css ? rulesOf(`x { ${css} }`)[0]?.style : null;
+  const own = {
+    look: style ? lookOf(style) : null,
+    isHidden: style?.display === "none",
+    isClose: /^0(?![.\d])/.test(style?.marginTop ?? ""),
+  };
+  if (known.size > MOST) known.clear();
+  known.set(css, own);
+  return own;
+}
 
 /** What holds where a reader is.
     @typedef {{italic: boolean, bold: boolean, isPre: boolean, kind: Paragraph["kind"], level: number}} Place */
@@ -86,12 +128,11 @@ function readChildren(reader, element, name, place) {
 }
 
 /** @type {(element: Element) => boolean} */
-const isHidden = (element) =>
-  element.hasAttribute("hidden") || /** @type {HTMLElement} */ (element).style?.display === "none";
+const isHidden = (element) => element.hasAttribute("hidden") || ownOf(element).isHidden;
 
 /** Whether an element is the mark that Word puts before an item of a list.
     @type {(element: Element) => boolean} */
-const isListMark = (element) => /mso-list:\s*ignore/i.test(element.getAttribute("style") ?? "");
+const isListMark = (element) => /mso-list:\s*ignore/i.test(element.getAttribute(STYLE) ?? "");
 
 /** @type {(mark: string) => Reader["item"]} */
 function itemOf(mark) {
@@ -110,8 +151,7 @@ const isNoteCall = (element) =>
 function isSpaced({ isApart }, element, name) {
   if (!isApart) return element.classList.contains(SPACED);
   if (!APART.has(name) || element.parentElement?.closest("li")) return false;
-  const { style } = /** @type {HTMLElement} */ (element);
-  return !/^Mso/.test(element.className) && !/^0(?![.\d])/.test(style?.marginTop ?? "");
+  return !/^Mso/.test(element.className) && !ownOf(element).isClose;
 }
 
 /** @type {(reader: Reader) => boolean} */
@@ -127,8 +167,7 @@ function placeIn(element, name, outer, sheet) {
   const level = /^h([1-6])$/.exec(name)?.[1];
   if (level) Object.assign(place, { kind: "heading", level: Number(level) });
   if (name === "blockquote") place.kind = "quote";
-  const { style } = /** @type {HTMLElement} */ (element);
-  for (const look of [LOOKS[name], sheet, style && lookOf(style)]) {
+  for (const look of [LOOKS[name], sheet, ownOf(element).look]) {
     place.italic = look?.italic ?? place.italic;
     place.bold = look?.bold ?? place.bold;
     place.isPre = look?.isPre ?? place.isPre;
@@ -167,7 +206,7 @@ function addLine(reader) {
 function flush(reader, { kind, level, isPre }) {
   const all = trimmed(reader.runs, isPre);
   const runs = kind === "heading" ? withoutBold(all) : all;
-  const hasWords = runs.some(({ text }) => text.trim());
+  const hasWords = runs.some(({ text }) => isPre || text.trim());
   if (hasWords)
     reader.all.push({
       kind,
@@ -206,8 +245,8 @@ function trimmed(runs, isPre) {
 /** The text of HTML, as of the clipboard.
     @type {(html: string) => string} */
 export function fromHtml(html) {
-  const { body } = new DOMParser().parseFromString(html, "text/html");
-  return textOfParagraphs(paragraphsWithin(body, { isApart: true })).replaceAll("\r", "");
+  const paragraphs = paragraphsWithin(parsedHtml(html).body, { isApart: true });
+  return textOfParagraphs(paragraphs).replaceAll("\r", "");
 }
 
 /** The text as HTML, for the clipboard.

@@ -67,7 +67,9 @@ def dated(content: bytes, stored: tuple[str, ...] = ()) -> bytes:
     """An archive with the same date for all its files."""
     with zipfile.ZipFile(io.BytesIO(content)) as opened:
         files = {name: opened.read(name) for name in opened.namelist()}
-    return archive({name: re.sub(TIME, b"2026-01-01T00:00:00Z", file) for name, file in files.items()}, stored)
+    return archive(
+        {name: re.sub(TIME, b"2026-01-01T00:00:00Z", file) for name, file in files.items()}, stored
+    )
 
 
 # ---- Word ----------------------------------------------------------------------------------------------
@@ -155,7 +157,9 @@ def boxes() -> None:
         "</mc:AlternateContent>"
     )
     old = f"<w:pict><v:shape>{box(paragraph(run('An old box.')), 'v:textbox')}</v:shape></w:pict>"
-    body = paragraph(run("Before"), f"<w:r>{both}</w:r>", run(" and behind.")) + paragraph(f"<w:r>{old}</w:r>")
+    body = paragraph(run("Before"), f"<w:r>{both}</w:r>", run(" and behind.")) + paragraph(
+        f"<w:r>{old}</w:r>"
+    )
     text = "Before and behind.\nIn the box.\nTwice in the file.\n\nAn old box."
     keep("boxes.docx", word(body), text)
 
@@ -203,7 +207,12 @@ def styled() -> None:
     document.add_heading("The *Fox*", 0)
     document.add_heading("Chapter 1", 1)
     one = document.add_paragraph("The ")
-    for text, bold, italic in (("quick", True, None), (" brown ", None, True), ("fox", True, True), (" ran.", None, None)):
+    for text, bold, italic in (
+        ("quick", True, None),
+        (" brown ", None, True),
+        ("fox", True, True),
+        (" ran.", None, None),
+    ):
         added = one.add_run(text)
         added.bold, added.italic = bold, italic
     two = document.add_paragraph()
@@ -273,7 +282,13 @@ End\\*.
 
 def pandoc(kind: str, expected: str, *arguments: str) -> None:
     path = HERE / f"pandoc.{kind}"
-    pypandoc.convert_text(PROSE, kind, "markdown-smart", outputfile=str(path), extra_args=["--standalone", "--metadata=identifier:sample", *arguments])
+    pypandoc.convert_text(
+        PROSE,
+        kind,
+        "markdown-smart",
+        outputfile=str(path),
+        extra_args=["--standalone", "--metadata=identifier:sample", *arguments],
+    )
     content = path.read_bytes()
     keep(path.name, content if kind == "rtf" else dated(content, ("mimetype",)), expected)
 
@@ -292,7 +307,9 @@ def page(body: str, head: str = "") -> str:
 
 
 def epub(
-    items: Mapping[str, tuple[str, str, str]], spine: tuple[str, ...], more: Mapping[str, str | bytes] = {},
+    items: Mapping[str, tuple[str, str, str]],
+    spine: tuple[str, ...],
+    more: Mapping[str, str | bytes] = {},
     book: str = "OEBPS/content.opf",
 ) -> bytes:
     """items: id -> path in the archive, media type, content; spine: ids, each with a fragment or not."""
@@ -325,7 +342,9 @@ ENCRYPTION = (
 def odd_epub() -> None:
     """Chapters by their media type, whatever they are called; fragments; letter case; a style sheet's italics."""
     sheet = '<link rel="stylesheet" href="../Styles/a.css"/>'
-    one = page('<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.</p><p>&nbsp;</p><hr/>', sheet)
+    one = page(
+        '<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.</p><p>&nbsp;</p><hr/>', sheet
+    )
     two = page('<h2 id="a">Two</h2><p>A <b>bold</b> line<br/>of two.</p><ol start="3"><li>c</li><li><p>d</p></li></ol>'
                "<ul><li>x<ul><li>y</li></ul></li></ul><p id='b'><ruby>漢字<rt>かんじ</rt></ruby></p>"
                '<p>Note<a epub:type="noteref" xmlns:epub="http://www.idpf.org/2007/ops" href="#n">1</a></p>')  # fmt: skip
@@ -461,7 +480,7 @@ def main() -> None:
         make()
     notes = "\n\n[^1]: The *first* note.\n[^2]: The second."
     prose = (
-        '# One\nThe *quick* **brown** ***fox***.[^1]\n> A quote.\n- a\n- b\n3. c\n4. d\n***\n'
+        "# One\nThe *quick* **brown** ***fox***.[^1]\n> A quote.\n- a\n- b\n3. c\n4. d\n***\n"
         'Né 日本 🦊 "quoted" & <tag>.[^2]\n## Two\nEnd*.'
     )
     pandoc("docx", prose + notes)
