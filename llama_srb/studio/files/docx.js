@@ -3,8 +3,8 @@
 // Elements are found by their local names, since Word has two namespaces for each, "transitional" and "strict".
 
 import { blockOf, LEVELS, run } from "./emphasis.js";
-import { byLines, callOf, textOfNotes, textOfParagraphs } from "./paragraphs.js";
-import { allOf, childOf, childrenOf, pauses, readXml, resolved } from "./xml.js";
+import { byLines, callOf, textIn, textOfNotes } from "./paragraphs.js";
+import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
 /** @import { Block, Run } from "./emphasis.js" */
@@ -46,8 +46,6 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
 export async function fromDocx(buffer) {
   const zip = unzipped(buffer);
   const main = (await related(zip, "")).officeDocument ?? "word/document.xml";
-  const parsed = await readXml(zip, main);
-  if (!parsed) throw new Error(`it has no ${main}`);
   const parts = await related(zip, main);
   /** @type {(name: string) => Promise<Document | null>} */
   const part = (name) => readXml(zip, parts[name]);
@@ -69,13 +67,14 @@ export async function fromDocx(buffer) {
     open: [],
   };
   const pause = pauses();
-  for (const child of [...(allOf(parsed, "body")[0]?.children ?? [])]) {
-    readBlock(reader, child);
-    const wait = pause();
-    if (wait) await wait;
-  }
+  for await (const body of inParts(zip, main, "body"))
+    for (const child of body.children) {
+      readBlock(reader, child);
+      const wait = pause();
+      if (wait) await wait;
+    }
   if (reader.open.length) reader.all.push({ kind: "text", level: 0, runs: reader.open });
-  const text = textOfParagraphs(reader.all.flatMap(byLines));
+  const text = await textIn(reader.all);
   const notes = notesOf(reader);
   return (text + textOfNotes(notes)).replaceAll("\r", "");
 }

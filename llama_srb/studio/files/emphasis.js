@@ -154,7 +154,7 @@ const isSame = (a, b) => a.italic === b.italic && a.bold === b.bold && a.literal
 function tidy(runs) {
   const all = merged(runs);
   if (!all.some(({ italic, bold }) => italic || bold)) return all;
-  const parts = all.flatMap((one) => (one.text.match(/\s+|\S+/g) ?? []).map((text) => ({ ...one, text })));
+  const parts = all.flatMap((one) => partsOf(one.text).map((text) => ({ ...one, text })));
   const isBlank = parts.map(({ text }) => !/\S/.test(text));
   for (const way of [parts.keys(), [...parts.keys()].reverse()]) {
     let beside = run("");
@@ -166,6 +166,14 @@ function tidy(runs) {
     }
   }
   return merged(parts);
+}
+
+/** The blanks at the begin, the words, the blanks at the end.
+    @type {(text: string) => string[]} */
+function partsOf(text) {
+  const begin = text.length - text.trimStart().length;
+  const end = Math.max(begin, text.trimEnd().length);
+  return [text.slice(0, begin), text.slice(begin, end), text.slice(end)].filter(Boolean);
 }
 
 /** The text of runs with marks, and with escapes where it would be read otherwise.

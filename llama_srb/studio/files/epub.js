@@ -1,7 +1,7 @@
 // EPUB files become text: the chapters in the order of the book, whatever their files are called.
 
 import { lookOf, paragraphsWithin, parsedHtml, rulesOf } from "./html.js";
-import { textOfParagraphs } from "./paragraphs.js";
+import { textIn } from "./paragraphs.js";
 import { allOf, decoded, escaped, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -41,7 +41,7 @@ export async function fromEpub(buffer) {
     if (wait) await wait;
   }
   if (!all.length) throw new Error("it has no chapters with text");
-  return { title: allOf(book, "title")[0]?.textContent?.trim() ?? "", text: textOfParagraphs(all) };
+  return { title: allOf(book, "title")[0]?.textContent?.trim() ?? "", text: await textIn(all) };
 }
 
 /** @type {(zip: Zip) => Promise<void>} */

@@ -260,7 +260,7 @@ export const toHtml = (text) =>
 /** The text as HTML. `look`: the attributes of a paragraph.
     @type {(text: string, look: (paragraph: Paragraph) => string) => string} */
 export function htmlOf(text, look) {
-  const all = paragraphsOf(text);
+  const all = [...paragraphsOf(text)];
   return all
     .map((one, i) => {
       const list = LISTS[one.kind];

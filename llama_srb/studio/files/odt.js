@@ -1,8 +1,8 @@
 // OpenDocument texts (.odt) become text, with emphasis, headings, lists, quotes and notes.
 
 import { run } from "./emphasis.js";
-import { byLines, callOf, textOfNotes, textOfParagraphs } from "./paragraphs.js";
-import { allOf, childOf, pauses, readXml } from "./xml.js";
+import { byLines, callOf, textIn, textOfNotes } from "./paragraphs.js";
+import { allOf, childOf, inParts, pauses, readXml } from "./xml.js";
 import { unzipped } from "./zip.js";
 
 /** @import { Run } from "./emphasis.js" */
@@ -25,24 +25,31 @@ export async function fromOdt(buffer) {
   const zip = unzipped(buffer);
   const manifest = await readXml(zip, "META-INF/manifest.xml");
   if (allOf(manifest, "encryption-data").length) throw new Error("it has a password; save it without one");
-  const content = await readXml(zip, "content.xml");
-  if (!content) throw new Error("it has no content.xml");
-  const sources = [await readXml(zip, "styles.xml"), content];
   /** @type {Reader} */
   const reader = {
-    styles: new Map(sources.flatMap((one) => allOf(one, "style").map(styleOf))),
-    lists: new Map(sources.flatMap((one) => allOf(one, "list-style").map(listOf))),
+    styles: new Map(),
+    lists: new Map(),
     all: [],
     notes: [],
     item: null,
   };
   const pause = pauses();
-  for (const child of childOf(allOf(content, "body")[0], "text")?.children ?? []) {
-    readBlock(reader, child);
-    const wait = pause();
-    if (wait) await wait;
+  learnStyles(reader, await readXml(zip, "styles.xml"));
+  for await (const text of inParts(zip, "content.xml", "text")) {
+    learnStyles(reader, text.ownerDocument); // each part has those of the document
+    for (const child of text.children) {
+      readBlock(reader, child);
+      const wait = pause();
+      if (wait) await wait;
+    }
   }
-  return (textOfParagraphs(reader.all.flatMap(byLines)) + textOfNotes(notesOf(reader))).replaceAll("\r", "");
+  return (await textIn(reader.all)) + textOfNotes(notesOf(reader));
+}
+
+/** @type {(reader: Reader, parsed: Document | null) => void} */
+function learnStyles({ styles, lists }, parsed) {
+  for (const one of allOf(parsed, "style")) styles.set(...styleOf(one));
+  for (const one of allOf(parsed, "list-style")) lists.set(...listOf(one));
 }
 
 /** @type {(one: Element) => [string, Style]} */

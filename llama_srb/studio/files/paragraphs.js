@@ -1,6 +1,7 @@
 // A text as paragraphs, as documents have them: Word, EPUB, OpenDocument, RTF, HTML. It knows none of these.
 
 import { blockOf, lineOf, textOfRuns } from "./emphasis.js";
+import { pauses } from "./xml.js";
 
 /** @import { Block, Run } from "./emphasis.js" */
 
@@ -9,23 +10,35 @@ import { blockOf, lineOf, textOfRuns } from "./emphasis.js";
 
 /** The paragraphs of a text: a line is one. A single blank line between two others is space before the second,
     each of more is an empty paragraph.
-    @type {(text: string) => Paragraph[]} */
-export function paragraphsOf(text) {
+    @type {(text: string) => Generator<Paragraph>} */
+export function* paragraphsOf(text) {
   const lines = text.split("\n");
-  /** @type {Paragraph[]} */
-  const all = [];
   let spaced = false;
   for (const [i, line] of lines.entries()) {
     const isSpace = line === "" && lines[i - 1] && lines[i + 1];
-    if (!isSpace) all.push({ ...blockOf(line), ...(spaced && { spaced }) });
+    if (!isSpace) yield { ...blockOf(line), ...(spaced && { spaced }) };
     spaced = !!isSpace;
   }
-  return all;
 }
 
 /** @type {(paragraphs: Paragraph[]) => string} */
-export const textOfParagraphs = (paragraphs) =>
-  paragraphs.map((one, i) => `${i ? "\n" : ""}${i && one.spaced ? "\n" : ""}${lineOf(one)}`).join("");
+export const textOfParagraphs = (paragraphs) => paragraphs.map(partOf).join("");
+
+/** @type {(one: Paragraph, i: number) => string} */
+const partOf = (one, i) => `${i ? "\n" : ""}${i && one.spaced ? "\n" : ""}${lineOf(one)}`;
+
+/** The text of another program's paragraphs; the page answers meanwhile.
+    @type {(paragraphs: Paragraph[]) => Promise<string>} */
+export async function textIn(paragraphs) {
+  const parts = [];
+  const pause = pauses();
+  for (const one of paragraphs) {
+    for (const line of byLines(one)) parts.push(partOf(line, parts.length));
+    const wait = pause();
+    if (wait) await wait;
+  }
+  return parts.join("").replaceAll("\r", "");
+}
 
 const IN_ONE_LINE = new Set(["heading", "bullet", "number"]);
 

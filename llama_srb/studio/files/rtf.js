@@ -1,7 +1,7 @@
 // Rich text (.rtf) becomes text, with emphasis, headings, items and notes. It is read without a page.
 
 import { run } from "./emphasis.js";
-import { byLines, callOf, textOfNotes, textOfParagraphs, withoutBold } from "./paragraphs.js";
+import { callOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
 import { pauses } from "./xml.js";
 
 /** @import { Run } from "./emphasis.js" */
@@ -149,9 +149,7 @@ export async function fromRtf(buffer) {
   }
   flushBytes(reader);
   end(reader, false);
-  return (
-    textOfParagraphs(reader.all.flatMap(byLines)) + textOfNotes(reader.notes.map(withoutEnd))
-  ).replaceAll("\r", "");
+  return (await textIn(reader.all)) + textOfNotes(reader.notes.map(withoutEnd));
 }
 
 /** @type {(runs: Run[]) => Run[]} */

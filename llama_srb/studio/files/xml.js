@@ -39,6 +39,80 @@ export async function readXml(zip, part, type = "application/xml") {
   return parsed;
 }
 
+const CHUNK = 500_000; // characters that are parsed at once
+/** @type {[begin: string, end: string][]} */
+const NO_TAGS = [
+  ["<!--", "-->"],
+  ["<![CDATA[", "]]>"],
+  ["<?", "?>"],
+];
+
+/** The first element with this local name, in parts: each has some of its children, so that the page answers
+    while a long document is parsed. Error if there is none, or it is damaged.
+    @type {(zip: Zip, part: string, name: string) => AsyncGenerator<Element>} */
+export async function* inParts(zip, part, name) {
+  const bytes = await zip.read(part);
+  if (!bytes) throw new Error(`it has no ${part}`);
+  const xml = decoded(bytes);
+  /** @type {string[]} */
+  const open = []; // the names of the elements around a place
+  let [head, depth, from] = ["", -1, 0];
+  /** @type {(end: number) => Element} */
+  const parsed = (end) => {
+    const tail = open
+      .slice(0, depth)
+      .reverse()
+      .map((one) => `</${one}>`)
+      .join("");
+    const whole = new DOMParser().parseFromString(head + xml.slice(from, end) + tail, "application/xml");
+    const found = allOf(whole, name)[0];
+    if (!found || whole.querySelector("parsererror")) throw new Error(`its ${part} is damaged`);
+    from = end;
+    return found;
+  };
+  for (const { at, end, tag, isEnd, isEmpty } of tagsOf(xml)) {
+    if (isEnd && open.length === depth) {
+      yield parsed(at);
+      return;
+    }
+    if (isEnd) open.pop();
+    else if (!isEmpty) open.push(tag);
+    if (depth < 0 && !isEnd && tag.slice(tag.indexOf(":") + 1) === name) {
+      [head, depth, from] = [xml.slice(0, end), open.length, end];
+      if (isEmpty) throw new Error(`its ${part} is empty`);
+    }
+    if (open.length === depth && end - from > CHUNK) {
+      yield parsed(end);
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+  }
+  throw new Error(`its ${part} is damaged`);
+}
+
+/** The tags of XML, in their order.
+    @type {(xml: string) => Generator<{at: number, end: number, tag: string, isEnd: boolean, isEmpty: boolean}>} */
+function* tagsOf(xml) {
+  for (let at = xml.indexOf("<"); at >= 0; at = xml.indexOf("<", at + 1)) {
+    const none = NO_TAGS.find(([begin]) => xml.startsWith(begin, at));
+    if (none) {
+      at = xml.indexOf(none[1], at);
+      if (at < 0) return;
+      continue;
+    }
+    let end = xml.indexOf(">", at) + 1;
+    while (end > 0 && !isWhole(xml.slice(at, end))) end = xml.indexOf(">", end) + 1;
+    if (end <= 0) return;
+    const isEnd = xml[at + 1] === "/";
+    const tag = /[^\s/>]+/.exec(xml.slice(at + (isEnd ? 2 : 1), Math.min(end, at + 200)))?.[0] ?? "";
+    yield { at, end, tag, isEnd, isEmpty: xml[end - 2] === "/" };
+  }
+}
+
+/** Whether a tag ends here: not within an attribute's value.
+    @type {(tag: string) => boolean} */
+const isWhole = (tag) =>
+  tag.includes('"') || tag.includes("'") ? /^(?:[^"']|"[^"]*"|'[^']*')*$/.test(tag) : true;
+
 /** The path that a reference in a part means: relative to the part, percent-encoded, without a fragment.
     @type {(part: string, reference: string) => string} */
 export function resolved(part, reference) {
