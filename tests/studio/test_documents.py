@@ -22,6 +22,10 @@ ROUND = """async ([kind, seeds]) => {
             const [{ toDocx }, { fromDocx }] = await Promise.all(["todocx", "docx"].map(load));
             return fromDocx(await new Blob(await toDocx("T", text)).arrayBuffer());
         },
+        html: async (text) => {
+            const { fromHtml, toHtml } = await load("html");
+            return fromHtml(`<meta charset="utf-8">${toHtml(text)}`);
+        },
         epub: async (text) => {
             const [{ toEpub }, { fromEpub }] = await Promise.all(["toepub", "epub"].map(load));
             const about = { id: "a", title: "T", author: "", language: "en", changed: 0 };
@@ -46,12 +50,12 @@ ROUND = """async ([kind, seeds]) => {
     };
     const { blockOf, lineOf } = await load("emphasis");
     const { withoutBold } = await load("paragraphs");
-    const looks = (line) => { // EPUB has neither escapes nor bold headings
+    const looks = (line) => { // HTML has neither escapes nor bold headings
         const { kind, level, runs } = blockOf(line);
         const plain = runs.map((one) => ({ ...one, literal: false }));
         return lineOf({ kind, level, runs: kind === "heading" ? withoutBold(plain) : plain });
     };
-    const same = (text) => kind === "epub" ? text.split("\\n").map(looks).join("\\n") : text;
+    const same = (text) => ["epub", "html"].includes(kind) ? text.split("\\n").map(looks).join("\\n") : text;
     for (let seed = 1; seed <= seeds; seed++) {
         let state = seed;
         const random = () => {
@@ -67,8 +71,8 @@ ROUND = """async ([kind, seeds]) => {
 }"""
 
 
-def test_any_text_is_the_same_after_word_and_markdown_and_looks_the_same_after_epub(page: Page) -> None:
-    for kind in ("docx", "markdown", "epub"):
+def test_any_text_is_the_same_after_word_and_markdown_and_looks_the_same_after_html(page: Page) -> None:
+    for kind in ("docx", "markdown", "epub", "html"):
         assert page.evaluate(ROUND, [kind, SEEDS]) is None
 
 
@@ -96,3 +100,44 @@ def test_a_document_of_any_program_becomes_the_text_that_is_expected(page: Page)
         if text != expected.read_text(encoding="utf-8"):
             wrong[sample.name] = text
     assert wrong == {}
+
+
+OFFICE = """<html xmlns:o="urn:schemas-microsoft-com:office:office"><head>
+<meta name=Generator content="Microsoft Word 15">
+<style>p.MsoNormal {margin:0cm; font-family:Calibri}</style></head><body lang=EN-GB><!--StartFragment-->
+<h1>Chapter <i>1</i><o:p></o:p></h1>
+<p class=MsoNormal>It was <i style='mso-bidi-font-style:normal'>late</i>, and
+<b>dark</b>.<o:p></o:p></p>
+<p class=MsoNormal><o:p>&nbsp;</o:p></p>
+<p class=MsoNormal style='text-align:center'><span style='color:red'>Red &amp; <u>under</u></span></p>
+<p class=MsoListParagraph style='mso-list:l0 level1 lfo1'><![if !supportLists]><span
+style='font-family:Symbol'><span style='mso-list:Ignore'>·<span style='font:7.0pt "Times New Roman"'>&nbsp;
+</span></span></span><![endif]>An item</p>
+<p class=MsoListParagraph><span style='mso-list:Ignore'>3.<span>&nbsp; </span></span>The third</p>
+<!--EndFragment--></body></html>"""
+GOOGLE = """<meta charset="utf-8"><b style="font-weight:normal;" id="docs-internal-guid-1"><h2 dir="ltr"
+style="margin-top:18pt"><span style="font-size:16pt;font-weight:400">Two</span></h2><p dir="ltr"
+style="line-height:1.38;margin-top:0pt;margin-bottom:0pt;"><span
+style="font-weight:400;font-style:normal">A </span><span
+style="font-weight:700;font-style:italic;white-space:pre-wrap;">bold  one</span></p><br />
+<ul style="margin-top:0;margin-bottom:0"><li dir="ltr" style="list-style-type:disc"><p dir="ltr"
+style="margin-top:0pt"><span style="font-weight:400">x</span></p></li></ul></b>"""
+WEB = """<p>It was <b>late</b>.<p>Tom &amp; Mia <i>slept</i>.<script>1</script><hr>
+<blockquote><p>To be.</p></blockquote>"""
+CLIPBOARDS = {
+    OFFICE: "# Chapter *1*\nIt was *late*, and **dark**.\n\nRed & under\n- An item\n3. The third",
+    GOOGLE: "## Two\nA ***bold  one***\n\n- x",
+    WEB: "It was **late**.\n\nTom & Mia *slept*.\n\n***\n\n> To be.",
+    "no <em>marks</em>, 5 * 3": "no *marks*, 5 * 3",
+    "<pre>a\n  b\n</pre>": "a\n  b",
+    "": "",
+}
+
+
+def test_what_word_google_and_pages_copy_becomes_text_with_its_emphasis(page: Page) -> None:
+    found = page.evaluate(
+        """(all) => import(new URL("studio/files/html.js", document.baseURI))
+            .then(({ fromHtml }) => all.map(fromHtml))""",
+        list(CLIPBOARDS),
+    )
+    assert found == list(CLIPBOARDS.values())

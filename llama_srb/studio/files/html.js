@@ -51,7 +51,8 @@ export function rulesOf(css) {
   return [...sheet.cssRules].filter((rule) => rule instanceof CSSStyleRule);
 }
 
-/** @typedef {{look: Look | null, isHidden: boolean, isClose: boolean}} Own what an element's attribute says */
+/** What an element's attribute says. `isSpaced`: whether space is before it; null: as elements of its name.
+    @typedef {{look: Look | null, isHidden: boolean, isSpaced: boolean | null}} Own */
 /** @type {Map<string, Own>} */
 const known = new Map();
 const MOST = 1000; // that are remembered
@@ -65,7 +66,7 @@ function ownOf(element) {
   const own = {
     look: style ? lookOf(style) : null,
     isHidden: style?.display === "none",
-    isClose: /^0(?![.\d])/.test(style?.marginTop ?? ""),
+    isSpaced: style?.marginTop ? !/^0(?![.\d])/.test(style.marginTop) : null,
   };
   if (known.size > MOST) known.clear();
   known.set(css, own);
@@ -150,8 +151,9 @@ const isNoteCall = (element) =>
     @type {(reader: Reader, element: Element, name: string) => boolean} */
 function isSpaced({ isApart }, element, name) {
   if (!isApart) return element.classList.contains(SPACED);
-  if (!APART.has(name) || element.parentElement?.closest("li")) return false;
-  return !/^Mso/.test(element.className) && !ownOf(element).isClose;
+  const { isSpaced: own } = ownOf(element);
+  if (own !== null) return own;
+  return APART.has(name) && !element.parentElement?.closest("li") && !/^Mso/.test(element.className);
 }
 
 /** @type {(reader: Reader) => boolean} */
@@ -252,21 +254,22 @@ export function fromHtml(html) {
 /** The text as HTML, for the clipboard.
     @type {(text: string) => string} */
 export const toHtml = (text) =>
-  htmlOf(text, ({ kind, spaced }) => {
-    const centred = kind === "break" ? ";text-align:center" : "";
-    return ` style="white-space:pre-wrap;margin:${spaced ? "1em 0 0" : "0"}${centred}"`;
+  htmlOf(text, (one) => {
+    if (!one) return ' style="margin:0 2em"';
+    const centred = one.kind === "break" ? ";text-align:center" : "";
+    return ` style="white-space:pre-wrap;margin:${one.spaced ? "1em 0 0" : "0"}${centred}"`;
   });
 
-/** The text as HTML. `look`: the attributes of a paragraph.
-    @type {(text: string, look: (paragraph: Paragraph) => string) => string} */
+/** The text as HTML. `look`: the attributes of a paragraph, or of what is around some.
+    @type {(text: string, look: (paragraph?: Paragraph) => string) => string} */
 export function htmlOf(text, look) {
   const all = [...paragraphsOf(text)];
   return all
     .map((one, i) => {
       const list = LISTS[one.kind];
-      const begins = list && all[i - 1]?.kind !== one.kind ? `<${list}>` : "";
+      const begins = list && all[i - 1]?.kind !== one.kind ? `<${list}${look()}>` : "";
       const ends = list && all[i + 1]?.kind !== one.kind ? `</${list}>` : "";
-      return begins + paragraphHtml(one, look(one)) + ends;
+      return begins + paragraphHtml(one, look(one), look()) + ends;
     })
     .join("\n");
 }
@@ -274,11 +277,11 @@ export function htmlOf(text, look) {
 /** @type {Partial<Record<Paragraph["kind"], string>>} */
 const LISTS = { bullet: "ul", number: "ol" };
 
-/** @type {(paragraph: Paragraph, look: string) => string} */
-function paragraphHtml({ kind, level, runs }, look) {
+/** @type {(paragraph: Paragraph, look: string, around: string) => string} */
+function paragraphHtml({ kind, level, runs }, look, around) {
   const words = runs.map(runHtml).join("") || "<br/>";
   if (kind === "heading") return `<h${level}${look}>${words}</h${level}>`;
-  if (kind === "quote") return `<blockquote><p${look}>${words}</p></blockquote>`;
+  if (kind === "quote") return `<blockquote${around}><p${look}>${words}</p></blockquote>`;
   if (kind === "bullet") return `<li${look}>${words}</li>`;
   if (kind === "number") return `<li value="${level}"${look}>${words}</li>`;
   return `<p${look}>${words}</p>`;

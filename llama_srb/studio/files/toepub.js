@@ -79,8 +79,8 @@ const pageXml = ({ language }, title, head, body) =>
 
 /** @type {(about: About, chapter: Chapter) => string} */
 function chapterXml(about, { title, text }) {
-  const body = htmlOf(text, ({ kind, spaced }) => {
-    const names = [spaced && SPACED, kind === "break" && "break"].filter(Boolean);
+  const body = htmlOf(text, (one) => {
+    const names = [one?.spaced && SPACED, one?.kind === "break" && "break"].filter(Boolean);
     return names.length ? ` class="${names.join(" ")}"` : "";
   });
   return pageXml(about, title, '<link rel="stylesheet" type="text/css" href="style.css"/>', body);

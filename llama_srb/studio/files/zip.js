@@ -14,12 +14,13 @@ const DAMAGED = "the zip file is damaged";
     have a bound together, so that a small zip file cannot fill the memory.
     @typedef {{paths: string[], read: (path: string) => Promise<Uint8Array | null>}} Zip */
 
-/** @typedef {{data: DataView, entries: Map<string, number>, left: number}} Opened `left`: bytes that may come */
+/** @typedef {{data: DataView, entries: Map<string, number>, left: number, most: number}} Opened
+    `left`: of the `most` bytes that may come */
 
 /** Opens a zip file; Error when it is none, or damaged.
     @type {(buffer: ArrayBuffer, most?: number) => Zip} */
 export function unzipped(buffer, most = MOST) {
-  const opened = { data: new DataView(buffer), entries: sound(() => entriesOf(buffer)), left: most };
+  const opened = { data: new DataView(buffer), entries: sound(() => entriesOf(buffer)), left: most, most };
   const paths = [...opened.entries.keys()];
   return {
     paths,
@@ -101,7 +102,9 @@ async function taken(opened, stream) {
     length += next.value.length;
     if (length > opened.left) {
       reader.cancel().catch(() => {});
-      throw new Error(`the files in the zip file have more than ${MOST} bytes; it may have that many`);
+      throw new Error(
+        `the files in the zip file have more than ${opened.most} bytes, the most that are read`,
+      );
     }
     parts.push(next.value);
   }

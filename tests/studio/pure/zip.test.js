@@ -96,4 +96,8 @@ test("random texts are read as they were written", async () => {
 test("a file that is too large is refused while it is read", async () => {
   const large = await deflated({ "a.xml": "" }, deflateRawSync(Buffer.alloc(129e6)));
   await assert.rejects(readZipped(large, "a.xml"), /have more than 128000000 bytes/);
+  const [a] = Object.keys(FILES);
+  const few = unzipped(BOTH[1], 500); // bytes of all files that are read, the same one twice
+  assert.equal((await few.read(a)).length, 340);
+  await assert.rejects(few.read(a), /have more than 500 bytes/);
 });

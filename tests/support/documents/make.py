@@ -1,8 +1,10 @@
-"""Makes the samples of this folder, by hand: python make.py, with python-docx, odfpy, EbookLib, pypandoc_binary.
+"""Makes the samples of this folder, by hand: python make.py.
 
-NAME is a document, NAME.txt the text that is expected of it in the studio, marks included. What no program
-writes is made of XML here.
+It wants python-docx, odfpy, EbookLib and pypandoc_binary. NAME is a document, NAME.txt the text that is expected
+of it in the studio, marks included. What no program writes is made of XML here.
 """
+
+# ruff: noqa: E501, RUF001 (samples)
 
 from __future__ import annotations
 
@@ -131,7 +133,7 @@ def tracked() -> None:
     gone, moved = "<w:rPr><w:del w:id='9'/></w:rPr>", "<w:rPr><w:moveFrom w:id='8'/></w:rPr>"
     body = (
         paragraph(
-            run("The "), f"<w:del w:id='1'><w:r><w:delText>old </w:delText></w:r></w:del>",
+            run("The "), "<w:del w:id='1'><w:r><w:delText>old </w:delText></w:r></w:del>",
             f"<w:ins w:id='2'>{run('new ')}</w:ins>", run("house."),
         )
         + paragraph(f"<w:moveFrom w:id='3'>{run('It moved.')}</w:moveFrom>", properties=moved)
