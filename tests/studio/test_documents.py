@@ -6,9 +6,13 @@ Reading XML needs a page. The samples and the texts that are expected of them: t
 from __future__ import annotations
 
 import base64
+import re
 
-from playwright.sync_api import Page
+import pytest
+from docx.oxml.ns import nsmap
+from playwright.sync_api import Error, Page
 
+from tests.support.documents import EPUB, archive
 from tests.support.long import amount
 from tests.support.places import ROOT
 
@@ -141,3 +145,29 @@ def test_what_word_google_and_pages_copy_becomes_text_with_its_emphasis(page: Pa
         list(CLIPBOARDS),
     )
     assert found == list(CLIPBOARDS.values())
+
+
+WORDS = f'<w:document xmlns:w="{nsmap["w"]}"><w:body><w:p><w:r><w:t>x</w:t></w:r></w:p></w:body></w:document>'
+TYPES = "<Types><Override ContentType='application/vnd.ms-word.wordprocessingml'/></Types>"
+DRM = """<encryption xmlns:e="http://www.w3.org/2001/04/xmlenc#"><e:EncryptedData><e:EncryptionMethod
+    Algorithm="http://www.w3.org/2001/04/xmlenc#aes128-cbc"/></e:EncryptedData></encryption>"""
+PASSWORD = """<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"><m:file-entry>
+    <m:encryption-data/></m:file-entry></m:manifest>"""
+ODT = "application/vnd.oasis.opendocument.text"
+REFUSED = {
+    "drm.epub": ({"mimetype": EPUB, "META-INF/encryption.xml": DRM}, "it is encrypted (DRM)"),
+    "bare.epub": ({"mimetype": EPUB}, "it has no list of its chapters"),
+    "secret.odt": ({"mimetype": ODT, "META-INF/manifest.xml": PASSWORD}, "it has a password"),
+    "bare.odt": ({"mimetype": ODT}, "it has no content.xml"),
+    "bare.docx": ({"[Content_Types].xml": TYPES}, "it has no word/document.xml"),
+    "cut.docx": (
+        {"[Content_Types].xml": TYPES, "word/document.xml": WORDS[:-20]},
+        "its word/document.xml is damaged",
+    ),
+}
+
+
+def test_a_document_that_cannot_be_read_is_refused_with_what_is_wrong(page: Page) -> None:
+    for name, (files, message) in REFUSED.items():
+        with pytest.raises(Error, match=re.escape(f"{name} is no story: {message}")):
+            read(page, name, archive(files))

@@ -39,7 +39,8 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
       all: Paragraph[], open: Run[]}} Reader
     `plain`: the style of paragraphs that name none; `fields`: for each field that is open whether its result has begun; `open`: runs of a paragraph whose end
     is deleted */
-/** @typedef {{runs: Run[], boxes: Element[], style: Run | null, hasRule: boolean}} Line */
+/** @typedef {{runs: Run[], boxes: Element[], style: Run | null, hasRule: boolean, isBroken: boolean}} Line
+    `isBroken`: by a page break, which is a line break if text follows */
 
 /** The text of a .docx.
     @type {(buffer: ArrayBuffer) => Promise<string>} */
@@ -299,7 +300,7 @@ function readParagraph(reader, paragraph) {
     marked.find(({ bold }) => bold !== null)?.bold ?? false,
   );
   /** @type {Line} */
-  const line = { runs: label ? [run(label)] : [], boxes: [], style, hasRule: false };
+  const line = { runs: label ? [run(label)] : [], boxes: [], style, hasRule: false, isBroken: false };
   readInline(reader, paragraph, line);
   const mark = childOf(properties, "rPr");
   const runs = [...reader.open, ...line.runs];
@@ -369,6 +370,8 @@ const SIGNS = {
   sym: (element) => String.fromCodePoint(Number.parseInt(attribute(element, "char") ?? "", 16) || 0xfffd),
 };
 
+const PAGES = new Set(/** @type {(string | null)[]} */ (["page", "column"]));
+
 /** @type {Record<string, string>} */
 const CALLS = { footnoteReference: "footnote", endnoteReference: "endnote" };
 
@@ -380,6 +383,7 @@ function readInline(reader, element, line, look = line.style) {
     if (name === "r") readInline(reader, child, line, lookOf(reader, child, line.style));
     else if (name === "fldChar") readField(reader, child);
     else if (name === "txbxContent") line.boxes.push(child);
+    else if (name === "br" && PAGES.has(attribute(child, "type"))) line.isBroken = line.runs.length > 0;
     else if (name in SIGNS) add(reader, line, look, SIGNS[name](child));
     else if (name in CALLS) call(reader, line, look, reader.notes[CALLS[name]].get(attribute(child, "id")));
     else {
@@ -405,7 +409,10 @@ function lookOf(reader, element, style) {
 
 /** @type {(reader: Reader, line: Line, look: Run | null, text: string) => void} */
 function add(reader, line, look, text) {
-  if (text && !reader.fields.includes(false)) line.runs.push({ ...(look ?? run("")), text });
+  if (!text || reader.fields.includes(false)) return;
+  if (line.isBroken) line.runs.push(run("\n"));
+  line.isBroken = false;
+  line.runs.push({ ...(look ?? run("")), text });
 }
 
 /** @type {(reader: Reader, line: Line, look: Run | null, note: Element | undefined) => void} */

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromFile } from "#studio/files/exchange.js";
 import { unpacked } from "#studio/files/msgpack.js";
+import { zipped } from "#studio/files/zip.js";
 import { childrenOf, textOf } from "#studio/story/tree.js";
 import { LOREBOOK } from "./samples.js";
 import { assertTree } from "./trees.js";
@@ -241,6 +242,7 @@ test("keys in one text are apart at commas, but not within an expression", async
 
 // ---- files of no such kind ---------------------------------------------------------------------------
 
+const bundle = (...paths) => new Blob(zipped(Object.fromEntries(paths.map((path) => [path, "x"]))));
 const bytes = (text) => Buffer.from(text, "latin1");
 const REFUSED = {
   "book.pdf": [bytes("%PDF-1.7\n"), /a PDF/],
@@ -252,6 +254,11 @@ const REFUSED = {
   "a.gz": [bytes("\x1f\x8b\x08"), /gzip/],
   "model.gguf": [bytes("GGUF\x03"), /a model/],
   "feed.xml": ["<?xml version='1.0'?><rss/>", /an XML file/],
+  "book.pages": [bundle("Index/Document.iwa", "Metadata/Properties.plist"), /a Pages document/],
+  "book.docx": [bundle("Index/Document.iwa"), /a Pages document/],
+  "sums.xlsx": [bundle("[Content_Types].xml", "xl/workbook.xml"), /a spreadsheet/],
+  "mara.charx": [bundle("card.json"), /a character \(CHARX\)/],
+  "all.zip": [bundle("a.txt"), /a zip file of a kind/],
   "data.md": ['{"a": 1}', /expected/],
   "list.txt": ["[1, 2]", /expected/],
   "chat.jsonl": ['{"user_name": "x"}\n{"mes": "y"}', /expected/],

@@ -142,7 +142,12 @@ def tracked() -> None:
         + paragraph(f"<w:moveTo w:id='4'>{run('It moved.')}</w:moveTo>")
         + f"<w:ins w:id='5'>{paragraph(run('Inserted.'))}</w:ins><w:del w:id='6'>{paragraph(run('Deleted.'))}</w:del>"
     )  # fmt: skip
-    keep("tracked.docx", word(body), "The new house.\nIt stood still.\nIt moved.\nInserted.")
+    rows = "".join(
+        f"<w:tr><w:trPr>{mark}</w:trPr><w:tc>{paragraph(run(words))}</w:tc></w:tr>"
+        for words, mark in (("A row.", ""), ("A deleted row.", "<w:del w:id='7'/>"))
+    )
+    body += f"<w:tbl>{rows}</w:tbl>"
+    keep("tracked.docx", word(body), "The new house.\nIt stood still.\nIt moved.\nInserted.\nA row.")
 
 
 def strict() -> None:
@@ -192,9 +197,11 @@ def signs() -> None:
         + paragraph("<w:r><w:t>x</w:t><w:noBreakHyphen/><w:t>y</w:t><w:softHyphen/><w:t>z</w:t>"
                     "<w:sym w:font='Arial' w:char='2013'/></w:r>")
         + paragraph("<w:r><w:pict><v:rect o:hr='t'/></w:pict></w:r>")
+        + paragraph("<w:r><w:br w:type='page'/></w:r>")
+        + paragraph("<w:r><w:t>e</w:t><w:br w:type='page'/><w:t>f</w:t><w:br w:type='page'/></w:r>")
         + paragraph("<m:oMath><m:r><m:t>x=1</m:t></m:r></m:oMath>")
     )  # fmt: skip
-    keep("signs.docx", word(body), "漢字を読む。\na\nb\tc\nd\nx\u2011y\u00adz–\n***\nx=1")
+    keep("signs.docx", word(body), "漢字を読む。\na\nb\tc\nd\nx\u2011y\u00adz–\n***\n\ne\nf\nx=1")
 
 
 def literal() -> None:
