@@ -14,9 +14,10 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser import DESK, PHONE, visiting
-from tests.support.hands import compose, editor
+from tests.support.hands import compose, editor, into
 from tests.support.places import ROOT
 from tests.support.serving import Server
+from tests.support.steps import settings
 
 
 def loom_node(text: str, parent: str | None, **fields: Any) -> dict[str, Any]:
@@ -141,3 +142,21 @@ LORE = """import(new URL("studio/story/session.js", document.baseURI))
 def lore_of(page: Page) -> list[str]:
     keys: list[str] = page.evaluate(LORE)
     return keys
+
+
+def test_the_writer_sees_an_escape_and_the_model_does_not(page: Page) -> None:
+    """Word has stars that are no emphasis: they are escaped in the text, and stars in what is asked for."""
+    sample = ROOT / "tests/support/documents/literal.docx"
+    settings(page, max_tokens=4, next=False)
+    page.get_by_role("button", name="Stories", exact=True).click()
+    with page.expect_request("**/v1/prefix") as prefilled:
+        page.locator("input[type=file]").set_input_files(sample)
+        expect(editor(page)).to_have_value(re.compile(re.escape("\\*not emphasis\\*")))
+        into(page)
+        page.keyboard.press("Control+End")
+        page.keyboard.type(" ")
+    with page.expect_request("**/v1/events") as sent:
+        page.keyboard.press("Control+Enter")
+    plain = "*not emphasis*\n5 * 3 * 2\n# no heading\n> no quote\na_b_c\nC:\\dir\n#tag\n\\*x*"
+    for request in (prefilled.value, sent.value):
+        assert request.post_data_json["prompt"] == plain
