@@ -104,6 +104,7 @@ def imports_and_undoes(page: Page, folder: Path) -> None:
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(editor(page)).to_have_value(text)
     assert not page.evaluate(WIDE)
+    press("Dismiss")
     for label in ("Word", "EPUB", "Markdown"):
         with page.expect_download() as loading:
             press(f"Export {label}")

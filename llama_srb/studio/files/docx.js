@@ -1,9 +1,10 @@
 // Word files (.docx) become paragraphs. What is not text is left out: pictures, comments, headers, deletions.
 //
-// Elements are found by their local names, since Word has two namespaces for each, "transitional" and "strict".
+// Elements are found by their local names, since Word has two namespaces for each, "transitional" and
+// "strict".
 
 import { blockOf, LEVELS, run } from "./emphasis.js";
-import { byLines, callOf, textIn, textOfNotes } from "./paragraphs.js";
+import { byLines, callOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
 import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -34,11 +35,17 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
 /** @typedef {{name: string, above: string | null, isDefault: boolean, italic: boolean | null,
       bold: boolean | null, outline: number | null, list: [string | null, string | null] | null}} Style */
 /** @typedef {{format: string, text: string, start: number}} Level of a list */
-/** @typedef {{styles: Map<string, Style>, plain: string | null, lists: Map<string, Map<string, Level>>, counts: Map<string, number[]>,
-      notes: Record<string, Map<string | null, Element>>, called: Element[], fields: boolean[],
-      all: Paragraph[], open: Run[]}} Reader
-    `plain`: the style of paragraphs that name none; `fields`: for each field that is open whether its result has begun; `open`: runs of a paragraph whose end
-    is deleted */
+/** @typedef {object} Reader
+    @property {Map<string, Style>} styles
+    @property {string | null} plain the style of paragraphs that name none
+    @property {boolean} isOurs the file was exported here
+    @property {Map<string, Map<string, Level>>} lists
+    @property {Map<string, number[]>} counts
+    @property {Record<string, Map<string | null, Element>>} notes
+    @property {Element[]} called notes
+    @property {boolean[]} fields for each field that is open whether its result has begun
+    @property {Paragraph[]} all
+    @property {Run[]} open runs of a paragraph whose end is deleted */
 /** @typedef {{runs: Run[], boxes: Element[], style: Run | null, hasRule: boolean, isBroken: boolean}} Line
     `isBroken`: by a page break, which is a line break if text follows */
 
@@ -55,6 +62,7 @@ export async function fromDocx(buffer) {
   /** @type {Reader} */
   const reader = {
     styles,
+    isOurs: [...styles.values()].some(({ name }) => name === SPACE_BEFORE),
     plain: [...styles].find(([, { isDefault }]) => isDefault)?.[0] ?? null,
     lists,
     counts: new Map(),
@@ -205,7 +213,7 @@ const FORMATS = {
 };
 
 /** What Word writes before an item: "•", "3.", "a)"; it counts. "" for none.
-    @type {(reader: Reader, list: [string | null, string | null] | null) => {format: string, label: string}} */
+    @type {(reader: Reader, list: Style["list"]) => {format: string, label: string}} */
 function labelOf({ lists, counts }, list) {
   const levels = lists.get(list?.[0] ?? "");
   const index = list?.[1] ?? "0";
@@ -227,9 +235,7 @@ function labelOf({ lists, counts }, list) {
 // ---- paragraphs --------------------------------------------------------------------------------------
 
 const LEFT_OUT = new Set(
-  "del moveFrom pPr rPr tblPr tblGrid trPr tcPr sdtPr sdtEndPr rubyPr rt instrText delText delInstrText".split(
-    " ",
-  ),
+  "del moveFrom pPr rPr tblPr tblGrid trPr tcPr sdtPr sdtEndPr rubyPr rt instrText delText".split(" "),
 );
 
 /** Reads what holds paragraphs: a body, a table, a content control, what was inserted.
@@ -303,7 +309,8 @@ function readParagraph(reader, paragraph) {
   const line = { runs: label ? [run(label)] : [], boxes: [], style, hasRule: false, isBroken: false };
   readInline(reader, paragraph, line);
   const mark = childOf(properties, "rPr");
-  const runs = [...reader.open, ...line.runs];
+  const all = [...reader.open, ...line.runs];
+  const runs = kind === "heading" && !reader.isOurs ? withoutBold(all) : all;
   const spaced = isSpaced(properties, styles);
   if (childOf(mark, "del") || childOf(mark, "moveFrom")) reader.open = runs;
   else {

@@ -1,16 +1,17 @@
-// The marks in a story's text, as data: which lines are headings, quotes, items or scene breaks, and which words
-// are emphasised. It knows neither files nor pages.
+// The marks in a story's text, as data: which lines are headings, quotes, items or scene breaks, and which
+// words are emphasised. It knows neither files nor pages.
 //
-// A line is a paragraph. The marks are a small part of CommonMark, in which a text of plain prose means itself:
+// A line is a paragraph. The marks are a small part of CommonMark, in which a text of plain prose means
+// itself:
 //
-// - *italic*, **bold**, ***both***. A star opens before a character that is not blank and closes behind one. A
-//   star that is not closed in its line is a star; four and more are stars; _ is never a mark.
+// - *italic*, **bold**, ***both***. A star opens before a character that is not blank and closes behind one.
+//   A star that is not closed in its line is a star; four and more are stars; _ is never a mark.
 // - "# " to "###### " begin a heading, "> " a quote, "- " and "7. " an item; *** and * * * are scene breaks.
 // - \* is a star that is no mark, \# and \> begin a line that is no heading and no quote. A backslash before
 //   such an escape is doubled. Every other backslash is a backslash.
 //
-// Escapes are rare: a text that comes from elsewhere gets them only in lines that would be read otherwise. The
-// writer sees them; a model never does, since prompts are made of `unescaped` texts.
+// Escapes are rare: a text that comes from elsewhere gets them only in lines that would be read otherwise.
+// The writer sees them; a model never does, since prompts are made of `unescaped` texts.
 
 /** Characters with the same emphasis. `literal`: each stands behind a backslash in the text.
     @typedef {{text: string, italic: boolean, bold: boolean, literal: boolean}} Run */
@@ -59,7 +60,8 @@ export function lineOf({ kind, level, runs }) {
 }
 
 /** A mark of a line: `at` and `size` in the line, what it opens or closes.
-    @typedef {{at: number, size: number, opens: boolean, closes: boolean, italic: boolean, bold: boolean}} Mark */
+    @typedef {{at: number, size: number, opens: boolean, closes: boolean, italic: boolean,
+      bold: boolean}} Mark */
 
 /** The runs of a line, or of what stands behind its mark.
     @type {(line: string, isWhole?: boolean) => Run[]} */

@@ -22,8 +22,8 @@ import { fromRtf } from "./rtf.js";
 const FORMAT = "llama-srb studio";
 const BACKUP = "llama-srb studio backup";
 
-/** The text, which is Markdown already. A file ends with a line break, which a story's text need not have; what
-    would be read as the file's byte order mark stands behind one.
+/** The text, which is Markdown already. A file ends with a line break, which a story's text need not have;
+    what would be read as the file's byte order mark stands behind one.
     @type {(story: Story) => string} */
 export const toMarkdown = (story) => `${textOf(story).replace(/^\ufeff/, "\ufeff\ufeff")}\n`;
 /** @type {(story: Story) => string} */
@@ -52,8 +52,8 @@ function textOfBytes(name, bytes) {
   );
 }
 
-/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. `warnings` gets
-    a sentence for each thing that is left out. Error when it is none of them.
+/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. `warnings`
+    gets a sentence for each thing that is left out. Error when it is none of them.
     @type {(file: File, warnings?: string[]) => Promise<Story | Story[] | Lore>} */
 export async function fromFile(file, warnings = []) {
   const { name } = file;
@@ -102,8 +102,8 @@ function fromData(name, text, warnings) {
 }
 
 const EXPECTED =
-  "a story of the studio, of NovelAI, Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI or Agnai, " +
-  "or a character or world info of SillyTavern";
+  "a story of the studio, of NovelAI, Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI or " +
+  "Agnai, or a character or world info of SillyTavern";
 
 /** @type {(name: string, found: {title?: string, text: string}) => Story} */
 function fromDocument(name, { title, text }) {
@@ -127,7 +127,8 @@ function titleOf(text) {
     : "";
 }
 
-/** @type {[(data: any) => unknown, (data: any, name: string, warnings: string[]) => Story | Story[] | Lore][]} */
+/** @typedef {(data: any, name: string, warnings: string[]) => Story | Story[] | Lore} ReaderOfData */
+/** @type {[(data: any) => unknown, ReaderOfData][]} */
 const READERS = [
   [(data) => data.format === FORMAT, (data) => ours(data.story)],
   [

@@ -1,6 +1,6 @@
-// Lore and stories of other tools: NovelAI's lorebooks, SillyTavern's world info and characters, Agnai's memory
-// books, KoboldAI Lite's saves. What has no place here is left out: conditions that forbid a key, chances,
-// positions in the prompt.
+// Lore and stories of other tools: NovelAI's lorebooks, SillyTavern's world info and characters, Agnai's
+// memory books, KoboldAI Lite's saves. What has no place here is left out: conditions that forbid a key,
+// chances, positions in the prompt.
 
 import { newEntry } from "../background/parts.js";
 import { addNode, newStory } from "../story/tree.js";

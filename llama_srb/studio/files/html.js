@@ -18,8 +18,9 @@ const LEFT_OUT = names(
   "head script x-style template noscript iframe object svg select button input textarea rt rp del title nav",
 );
 const BLOCKS = names(
-  "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer " +
-    "form h1 h2 h3 h4 h5 h6 header hgroup hr html li main ol p pre section summary table tbody tfoot thead tr ul",
+  "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure " +
+    "footer form h1 h2 h3 h4 h5 h6 header hgroup hr html li main ol p pre section summary table tbody " +
+    "tfoot thead tr ul",
 );
 const APART = names("p blockquote ul ol dl pre h1 h2 h3 h4 h5 h6 table hr"); // as browsers show them
 /** @type {Record<string, Look>} */
@@ -30,8 +31,8 @@ const LOOKS = Object.fromEntries([
 ]);
 export const SPACED = "spaced"; // the class of our own paragraphs behind a blank line
 
-// The page's Content-Security-Policy refuses styles in what is parsed here, too, and the console would tell each:
-// so they get other names before.
+// The page's Content-Security-Policy refuses styles in what is parsed here, too, and the console would tell
+// each: so they get other names before.
 
 const STYLE_TAGS = /<(\/?)style\b/gi;
 const STYLE_ATTRIBUTES = /(<[a-z][^<>]*\s)style(\s*=)/gi;
@@ -74,14 +75,15 @@ function ownOf(element) {
 }
 
 /** What holds where a reader is.
-    @typedef {{italic: boolean, bold: boolean, isPre: boolean, kind: Paragraph["kind"], level: number}} Place */
+    @typedef {{italic: boolean, bold: boolean, isPre: boolean, kind: Paragraph["kind"],
+      level: number}} Place */
 /** `isLine`: the line counts, though it has no words; `item`: the mark of a list's item, which the next line
     takes.
     @typedef {{all: Paragraph[], runs: Run[], isLine: boolean, spaced: boolean, isApart: boolean,
       item: {kind: "bullet" | "number", level: number} | null, looks: Map<Element, Look>}} Reader */
 
-/** The paragraphs within an element. `isApart`: paragraphs are apart, as pages show them; `looks`: how elements
-    look by style sheets.
+/** The paragraphs within an element. `isApart`: paragraphs are apart, as pages show them; `looks`: how
+    elements look by style sheets.
     @type {(within: Element, options?: {isApart?: boolean, looks?: Map<Element, Look>}) => Paragraph[]} */
 export function paragraphsWithin(within, { isApart = false, looks = new Map() } = {}) {
   /** @type {Reader} */
@@ -146,8 +148,8 @@ const isNoteCall = (element) =>
   element.getAttribute("role") === "doc-noteref" ||
   /\bnoteref\b/.test(element.getAttribute("epub:type") ?? "");
 
-/** Whether space is before an element: as browsers show pages, but not where Word and Google say that there is
-    none; else as our own files say.
+/** Whether space is before an element: as browsers show pages, but not where Word and Google say that there
+    is none; else as our own files say.
     @type {(reader: Reader, element: Element, name: string) => boolean} */
 function isSpaced({ isApart }, element, name) {
   if (!isApart) return element.classList.contains(SPACED);
@@ -194,7 +196,8 @@ function add(reader, text, { italic, bold, isPre }) {
     ? text
     : text.replaceAll(/[ \t\n\r\f]+/g, " ").replace(/^ /, /[ \n\t]$/.test(last) ? "" : " ");
   if (words) reader.runs.push(run(words, italic, bold));
-  reader.isLine ||= words !== "" && (isPre || words.includes("\u00a0")); // as Word's empty paragraphs have one
+  // Word's empty paragraphs have such a blank
+  reader.isLine ||= words !== "" && (isPre || words.includes("\u00a0"));
 }
 
 /** @type {(reader: Reader) => void} */

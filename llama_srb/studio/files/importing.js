@@ -1,9 +1,9 @@
-// Files become stories or lore: by the button Import, or dropped on the page. What an import did, and what it has
-// left out, stands above the text until it is read, with a way back.
+// Files become stories or lore: by the button Import, or dropped on the page. What an import did, and what it
+// has left out, stands above the text until it is read, with a way back.
 
 import { partsOf } from "../background/parts.js";
 import { changeParts } from "../background/reads.js";
-import { addLore, adopt, list, openStory, removeForever } from "../story/library.js";
+import { addLore, adopt, createStory, list, openStory, removeForever } from "../story/library.js";
 import { fail, say, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { textOf } from "../story/tree.js";
@@ -34,20 +34,21 @@ function show(next, name = "") {
     @type {(files: File[]) => Promise<void>} */
 export async function importFiles(files) {
   fail(null); // an old error is none of this file
+  const unread = reports;
   const errors = [];
   /** @type {Report[]} */
   const done = [];
   for (const file of files) {
-    show(done, file.name);
+    show([...done, ...unread], file.name);
     try {
       /** @type {string[]} */
       const warnings = [];
-      done.push({ ...(await took(file.name, await fromFile(file, warnings))), warnings });
+      done.unshift({ ...(await took(file.name, await fromFile(file, warnings))), warnings });
     } catch (error) {
       errors.push(error.message);
     }
   }
-  show(done);
+  show([...done, ...unread]);
   if (errors.length) fail({ message: errors.join("\n") });
 }
 
@@ -95,7 +96,9 @@ function factsOf(story) {
 function removal(stories, before) {
   const imported = stories.map(({ id, changed: at }) => ({ id, at })); // what is open changes
   return async () => {
-    if (before !== session.story.id) await openStory(before);
+    const isThere = session.stories.some(({ id }) => id === before);
+    if (imported.some(({ id }) => id === session.story.id))
+      await (isThere ? openStory(before) : createStory());
     for (const { id, at } of imported) {
       const head = (await store.stories()).find((one) => one.id === id);
       if (head?.changed === at) await removeForever([head]);
@@ -108,10 +111,14 @@ function removal(stories, before) {
 
 /** @type {(id: string, found: Lore) => Promise<void>} */
 async function withoutLore(id, { lore }) {
-  if (id !== session.story.id) await openStory(id);
+  if (id !== session.story.id) await openStory(id); // which may be gone
+  if (id !== session.story.id) return;
   const added = new Set(lore.map((one) => one.id));
   changeParts({ lore: partsOf(session.story).lore.filter((one) => !added.has(one.id)) });
 }
+
+/** How many warnings are not shown. */
+const more = ({ warnings }) => warnings.length - SHOWN;
 
 /** What the last imports did. */
 export function Imported() {
@@ -125,11 +132,11 @@ export function Imported() {
   return html`
     ${isReading && html`<p class="notice" role="status">Reading ${isReading}…</p>`}
     ${reports.map(
-      (report) => html`<div class="notice imported" role="status" key=${report.text}>
+      (report, i) => html`<div class="notice imported" role="status" key=${reports.length - i}>
       <div><p>${report.text}</p>${
         report.warnings.length > 0 &&
         html`<ul>${report.warnings.slice(0, SHOWN).map((one) => html`<li key=${one}>${one}</li>`)}
-          ${report.warnings.length > SHOWN && html`<li>… and ${report.warnings.length - SHOWN} more</li>`}</ul>`
+          ${more(report) > 0 && html`<li>… and ${more(report)} more</li>`}</ul>`
       }</div>
       <${Button} label="Undo the import" onClick=${() => undo(report)} />
       <${Button} label="Dismiss" icon="✕" onClick=${() => read(report)} /></div>`,

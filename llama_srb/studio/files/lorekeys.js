@@ -1,5 +1,6 @@
-// Keys of other tools' lore in our syntax: words, or /expressions/ of RE2 with the flags i, m and s, which the
-// server refuses if they are wrong, with the whole request. So what it does not have is left out here, and said.
+// Keys of other tools' lore in our syntax: words, or /expressions/ of RE2 with the flags i, m and s, which
+// the server refuses if they are wrong, with the whole request. So what it does not have is left out here,
+// and said.
 
 const MOST = 100; // keys of an entry, as the server bounds them
 const LONGEST = 500; // characters of a key
@@ -81,8 +82,8 @@ function repeats(pattern) {
 const PART =
   /\\(?:u\{([\da-f]+)\}|u([\da-f]{4})|x([\da-f]{2})|([pP])\{([^}]*)\}|(.))|\(\?<\w+>|\[\^?|\]|-|\./gis;
 
-/** A pattern of JavaScript as one of RE2, where they differ in signs only. `isStrict`: with the flag u, without
-    which unknown escapes are letters.
+/** A pattern of JavaScript as one of RE2, where they differ in signs only. `isStrict`: with the flag u,
+    without which unknown escapes are letters.
     @type {(pattern: string, isStrict: boolean) => string} */
 function translated(pattern, isStrict) {
   let isSet = false;
@@ -92,7 +93,7 @@ function translated(pattern, isStrict) {
     if (property && !isStrict) return `${property}\\{${name}\\}`;
     if (property) return `\\${property}{${name.replace(/^(Script|sc|General_Category|gc)=/, "")}}`;
     if (sign) return escaped(sign, isSet);
-    if (all.startsWith("(?<")) return isSet ? all : "("; // RE2 wants each name once, and nothing here uses names
+    if (all.startsWith("(?<")) return isSet ? all : "("; // RE2 wants each name once; nothing uses it
     if (all === "]") isSet = false;
     if (all.startsWith("[") && isSet) return all.replace("[", "\\[");
     if (all.startsWith("[")) {

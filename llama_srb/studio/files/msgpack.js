@@ -1,5 +1,5 @@
-// MessagePack as msgpackr writes it: with records, whose names are said once, and with all short strings at the
-// end. It reads what NovelAI's documents have; of dates and the like nothing is kept.
+// MessagePack as msgpackr writes it: with records, whose names are said once, and with all short strings at
+// the end. It reads what NovelAI's documents have; of dates and the like nothing is kept.
 
 const RECORD = 0x72;
 const STRINGS = 0x62;
@@ -18,6 +18,9 @@ export function unpacked(bytes) {
     throw error instanceof RangeError ? new Error(DAMAGED) : error; // bytes that are not there
   }
 }
+
+/** @typedef {"Uint8" | "Uint16" | "Uint32" | "Int8" | "Int16" | "Int32" | "Float32" | "Float64" |
+      "BigInt64" | "BigUint64"} Kind of a number */
 
 class Reader {
   /** @param {Uint8Array} bytes */
@@ -57,8 +60,7 @@ class Reader {
     return found(this);
   }
 
-  /** @type {(kind: "Uint8" | "Uint16" | "Uint32" | "Int8" | "Int16" | "Int32" | "Float32" | "Float64" | "BigInt64" |
-      "BigUint64") => number} */
+  /** @type {(kind: Kind) => number} */
   number(kind) {
     const value = Number(this.data[`get${kind}`](this.at));
     this.at += Number(/\d+/.exec(kind)?.[0]) / 8;

@@ -1,5 +1,6 @@
-// NovelAI's stories (.story) and scenarios (.scenario): text, memory, author's note and lorebook. A story has its
-// text as fragments, or since version 6 of its content as a document in MessagePack; retries are left out.
+// NovelAI's stories (.story) and scenarios (.scenario): text, memory, author's note and lorebook. A story has
+// its text as fragments, or since version 6 of its content as a document in MessagePack; retries are left
+// out.
 
 import { addNode, newStory } from "../story/tree.js";
 import { loreFrom } from "./foreign.js";
@@ -34,7 +35,8 @@ export function novelAi(data, name, warnings) {
 
 /** @typedef {{text: string, source: string}} Piece */
 
-/** A scenario's opening, with the default of each placeholder: ${1#Name[Mara]:who it is about}, later ${Name}.
+/** A scenario's opening, with the default of each placeholder: ${1#Name[Mara]:who it is about}, later
+    ${Name}.
     @type {(data: any) => Piece} */
 function scenarioText({ prompt }) {
   /** @type {Map<string, string>} */

@@ -10,7 +10,8 @@ import { unzipped } from "./zip.js";
 
 /** @typedef {{name: string, above: string | null, italic: boolean | null, bold: boolean | null}} Style */
 /** @typedef {{isNumbered: boolean, start: number}} Level of a list */
-/** @typedef {{style: string, level: number, number: number, isTaken: boolean}} Item of a list; it takes one paragraph */
+/** An item of a list, which takes one paragraph.
+    @typedef {{style: string, level: number, number: number, isTaken: boolean}} Item */
 /** @typedef {{styles: Map<string, Style>, lists: Map<string, Level[]>, all: Paragraph[], notes: Element[],
       item: Item | null}} Reader */
 
@@ -86,8 +87,8 @@ function chainOf(styles, id) {
 
 const LEFT_OUT = new Set(
   (
-    "tracked-changes annotation annotation-end covered-table-cell sequence-decls variable-decls user-field-decls " +
-    "forms ruby-text note-citation list-header table-column desc title"
+    "tracked-changes annotation annotation-end covered-table-cell sequence-decls variable-decls " +
+    "user-field-decls forms ruby-text note-citation list-header table-column desc title"
   ).split(" "),
 );
 

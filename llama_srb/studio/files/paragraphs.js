@@ -8,8 +8,8 @@ import { pauses } from "./xml.js";
 /** A paragraph. `spaced`: one blank line stands before it.
     @typedef {Block & {spaced?: boolean}} Paragraph */
 
-/** The paragraphs of a text: a line is one. A single blank line between two others is space before the second,
-    each of more is an empty paragraph.
+/** The paragraphs of a text: a line is one. A single blank line between two others is space before the
+    second, each of more is an empty paragraph.
     @type {(text: string) => Generator<Paragraph>} */
 export function* paragraphsOf(text) {
   const lines = text.split("\n");

@@ -1,6 +1,6 @@
 // The texts in a PNG: characters are shared as pictures, with their JSON in a chunk.
 
-const KEYS = ["ccv3", "chara", "naidata"]; // version 3 first, which has all that version 2 has; then a lorebook
+const KEYS = ["ccv3", "chara", "naidata"]; // version 3 first, which has all of version 2; then a lorebook
 
 /** The JSON in a picture; Error if there is none.
     @type {(buffer: ArrayBuffer) => string} */

@@ -164,7 +164,8 @@ class Lists {
     ].map(
       ([format, text], i) =>
         `<w:abstractNum w:abstractNumId="${i}"><w:multiLevelType w:val="singleLevel"/><w:lvl w:ilvl="0">` +
-        `<w:start w:val="1"/><w:numFmt w:val="${format}"/><w:lvlText w:val="${text}"/><w:lvlJc w:val="left"/>` +
+        `<w:start w:val="1"/><w:numFmt w:val="${format}"/><w:lvlText w:val="${text}"/>` +
+        `<w:lvlJc w:val="left"/>` +
         `<w:pPr><w:ind w:left="360" w:hanging="360"/></w:pPr></w:lvl></w:abstractNum>`,
     );
     const numbers = this.starts.map(
@@ -183,11 +184,13 @@ class Lists {
 
 /** @type {(id: string, name: string, content: string, isOwn?: boolean) => string} */
 const style = (id, name, content, isOwn = false) =>
-  `<w:style w:type="paragraph"${isOwn ? ' w:customStyle="1"' : ""} w:styleId="${id}"><w:name w:val="${name}"/>` +
+  `<w:style w:type="paragraph"${isOwn ? ' w:customStyle="1"' : ""} w:styleId="${id}">` +
+  `<w:name w:val="${name}"/>` +
   `<w:basedOn w:val="Normal"/>${content}</w:style>`;
 /** @type {(id: string, name: string, content: string, isOwn?: boolean) => string} */
 const character = (id, name, content, isOwn = false) =>
-  `<w:style w:type="character"${isOwn ? ' w:customStyle="1"' : ""} w:styleId="${id}"><w:name w:val="${name}"/>` +
+  `<w:style w:type="character"${isOwn ? ' w:customStyle="1"' : ""} w:styleId="${id}">` +
+  `<w:name w:val="${name}"/>` +
   `${content}</w:style>`;
 
 /** @type {() => string} */
@@ -203,8 +206,8 @@ function styles() {
   return `${XML}<w:styles xmlns:w="${WORDS}"><w:docDefaults><w:rPrDefault><w:rPr><w:rFonts
     w:ascii="Times New Roman" w:hAnsi="Times New Roman" w:eastAsia="Times New Roman" w:cs="Times New Roman"/>
     <w:sz w:val="24"/></w:rPr></w:rPrDefault><w:pPrDefault/></w:docDefaults>
-    <w:style w:type="paragraph" w:default="1" w:styleId="Normal"><w:name w:val="Normal"/><w:qFormat/></w:style>
-    ${[
+    <w:style w:type="paragraph" w:default="1" w:styleId="Normal">
+    <w:name w:val="Normal"/><w:qFormat/></w:style>${[
       ...headings,
       style(
         "SpaceBefore",

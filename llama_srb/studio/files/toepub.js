@@ -34,7 +34,8 @@ export async function toEpub(about, text) {
     mimetype: EPUB,
     "META-INF/container.xml":
       `${XML}<container version="1.0" xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>` +
-      `<rootfile full-path="book/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>`,
+      `<rootfile full-path="book/book.opf" media-type="application/oebps-package+xml"/></rootfiles>` +
+      `</container>`,
     "book/book.opf": packageXml(about, chapters),
     "book/nav.xhtml": contentsXml(about, chapters),
     "book/style.css": STYLE,
@@ -73,9 +74,9 @@ function titleOf(lines) {
 
 /** @type {(about: About, title: string, head: string, body: string) => string} */
 const pageXml = ({ language }, title, head, body) =>
-  `${XML}<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops" ` +
-  `lang="${escaped(language)}" xml:lang="${escaped(language)}"><head><title>${escaped(title)}</title>${head}</head>` +
-  `<body>${body}</body></html>`;
+  `${XML}<!DOCTYPE html>\n<html xmlns="http://www.w3.org/1999/xhtml" ` +
+  `xmlns:epub="http://www.idpf.org/2007/ops" lang="${escaped(language)}" xml:lang="${escaped(language)}">` +
+  `<head><title>${escaped(title)}</title>${head}</head><body>${body}</body></html>`;
 
 /** @type {(about: About, chapter: Chapter) => string} */
 function chapterXml(about, { title, text }) {
@@ -102,6 +103,9 @@ function contentsXml(about, chapters) {
 /** @type {(about: About, chapters: Chapter[]) => string} */
 function packageXml({ id, title, author, language, changed }, chapters) {
   const names = chapters.map((_, i) => `chapter${i + 1}`);
+  const items = names.map(
+    (name) => `<item id="${name}" href="${name}.xhtml" media-type="application/xhtml+xml"/>`,
+  );
   const time = `${new Date(changed).toISOString().slice(0, 19)}Z`;
   return (
     `${XML}<package xmlns="http://www.idpf.org/2007/opf" version="3.0" unique-identifier="id">` +
@@ -109,10 +113,10 @@ function packageXml({ id, title, author, language, changed }, chapters) {
     `<dc:identifier id="id">${escaped(`urn:llama-srb:${id}`)}</dc:identifier>` +
     `<dc:title>${escaped(title)}</dc:title><dc:language>${escaped(language)}</dc:language>` +
     `${author && `<dc:creator>${escaped(author)}</dc:creator>`}` +
-    `<meta property="dcterms:modified">${time}</meta><meta name="generator" content="${GENERATOR}"/></metadata>` +
+    `<meta property="dcterms:modified">${time}</meta>` +
+    `<meta name="generator" content="${GENERATOR}"/></metadata>` +
     `<manifest><item id="nav" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>` +
-    `<item id="style" href="style.css" media-type="text/css"/>` +
-    `${names.map((name) => `<item id="${name}" href="${name}.xhtml" media-type="application/xhtml+xml"/>`).join("")}` +
-    `</manifest><spine>${names.map((name) => `<itemref idref="${name}"/>`).join("")}</spine></package>`
+    `<item id="style" href="style.css" media-type="text/css"/>${items.join("")}</manifest>` +
+    `<spine>${names.map((name) => `<itemref idref="${name}"/>`).join("")}</spine></package>`
   );
 }

@@ -89,8 +89,9 @@ export async function* inParts(zip, part, name) {
   throw new Error(`its ${part} is damaged`);
 }
 
+/** @typedef {{at: number, end: number, tag: string, isEnd: boolean, isEmpty: boolean}} Tag */
 /** The tags of XML, in their order.
-    @type {(xml: string) => Generator<{at: number, end: number, tag: string, isEnd: boolean, isEmpty: boolean}>} */
+    @type {(xml: string) => Generator<Tag>} */
 function* tagsOf(xml) {
   for (let at = xml.indexOf("<"); at >= 0; at = xml.indexOf("<", at + 1)) {
     const none = NO_TAGS.find(([begin]) => xml.startsWith(begin, at));

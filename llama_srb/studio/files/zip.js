@@ -10,8 +10,8 @@ const MOST = 128e6; // bytes of all files that are read, after decompression
 
 const DAMAGED = "the zip file is damaged";
 
-/** An opened zip file: the paths in it, and the bytes of one; null if it is not there. All files that are read
-    have a bound together, so that a small zip file cannot fill the memory.
+/** An opened zip file: the paths in it, and the bytes of one; null if it is not there. All files that are
+    read have a bound together, so that a small zip file cannot fill the memory.
     @typedef {{paths: string[], read: (path: string) => Promise<Uint8Array | null>}} Zip */
 
 /** @typedef {{data: DataView, entries: Map<string, number>, left: number, most: number}} Opened

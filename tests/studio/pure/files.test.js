@@ -116,7 +116,7 @@ const FILES = [
   "a \\* b _c_ #d\n",
 ];
 
-test("a Markdown file that is imported and exported is the same, but for line ends and the mark", async () => {
+test("a Markdown file that is imported and exported is the same, but for line ends", async () => {
   for (const file of FILES) {
     const [plain, marked, returns] = [file, `\ufeff${file}`, file.replaceAll("\n", "\r\n")];
     for (const one of [plain, marked, returns]) assert.equal(toMarkdown(await read(one, "x.md")), file);

@@ -223,7 +223,12 @@ const LEFT = [
   `/${"a".repeat(500)}/`,
 ];
 
-test("keys are ours, and one that we do not have is left out with a warning that names the entry", async () => {
+test("a lorebook in a picture is lore", async () => {
+  const { found } = await read(png({ naidata: JSON.stringify(LOREBOOK) }), "town.png");
+  assert.deepEqual([found.lore.map(({ name }) => name), found.off], [["Harbour", "Mara"], 1]);
+});
+
+test("keys are ours, and what we do not have is left out with a warning of its entry", async () => {
   const { found, warnings } = await read(world(Object.keys(KEYS)));
   assert.deepEqual(found.lore[0].keys.split("\n"), Object.values(KEYS));
   assert.deepEqual(warnings, []);
