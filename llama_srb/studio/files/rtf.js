@@ -33,8 +33,9 @@ const NONE = new Set(
   (
     "colortbl info pict object objdata header headerl headerr headerf footer footerl footerr footerf " +
     "ftnsep ftnsepc fldinst listtable listoverridetable revtbl rsidtbl generator themedata " +
-    "colorschememapping datastore latentstyles xmlnstbl bkmkstart bkmkend nonshppict sp filetbl mmathPr tc xe atnid atnauthor " +
-    "annotation atrfstart atrfend atnref atndate shprslt userprops pntxtb pntxta pn pgptbl defchp defpap"
+    "colorschememapping datastore latentstyles xmlnstbl bkmkstart bkmkend nonshppict sp filetbl mmathPr " +
+    "tc xe atnid atnauthor annotation atrfstart atrfend atnref atndate shprslt " +
+    "userprops pntxtb pntxta pn pgptbl defchp defpap"
   ).split(" "),
 );
 const STARRED = new Set(["shpinst", "shptxt", "ud", "fldrslt", "footnote"]); // of those with \* that are read
