@@ -78,9 +78,10 @@ export function notesOf(text) {
   const found = NOTES.exec(text);
   if (!found) return { body: text, notes: [] };
   const lines = found[1].split("\n");
-  const calls = [...text.matchAll(CALL)].map(([, number]) => number);
-  const numbers = lines.map((_, i) => String(i + 1));
-  if (calls.join() !== [...numbers, ...numbers].join()) return { body: text, notes: [] };
+  const calls = (/** @type {string} */ part) => [...part.matchAll(CALL)].map(([, number]) => number).join();
+  const numbers = lines.map((_, i) => String(i + 1)).join();
+  const isSound = calls(text.slice(0, found.index)) === numbers && calls(found[1]) === numbers;
+  if (!isSound) return { body: text, notes: [] };
   return { body: text.slice(0, found.index), notes: lines.map((line) => line.slice(line.indexOf(":") + 2)) };
 }
 
