@@ -5,13 +5,19 @@ How each kind of file is read is tested without a page: pure/files.test.js.
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.support.hands import compose, editor
+from tests.support.browser import DESK, PHONE, visiting
+from tests.support.hands import compose, editor, into
+from tests.support.places import ROOT
+from tests.support.serving import Server
+from tests.support.steps import settings
 
 
 def loom_node(text: str, parent: str | None, **fields: Any) -> dict[str, Any]:
@@ -60,3 +66,98 @@ def test_a_file_of_another_kind_is_refused_and_the_story_stays(page: Page, tmp_p
     take(page, tmp_path, {"a": 1})
     expect(page.get_by_role("alert")).to_contain_text("lamp.json: expected a story of the studio")
     expect(editor(page)).to_have_value("Mine")
+
+
+BOOK = ROOT / "tests/support/documents/odd.epub"
+WORLD = {"entries": {"0": {"key": ["door", "/(?=a)/"], "comment": "Door", "content": "It is shut."}}}
+WIDE = "document.scrollingElement.scrollWidth > document.scrollingElement.clientWidth"
+DROP = """([name, data]) => {
+    const files = new DataTransfer();
+    files.items.add(new File([Uint8Array.from(atob(data), (one) => one.charCodeAt(0))], name));
+    const drop = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
+    document.body.dispatchEvent(drop);
+}"""
+
+
+def test_an_import_says_what_it_did_until_it_is_read_and_is_undone(
+    browser: Browser, server: Server, tmp_path: Path
+) -> None:
+    for options in (DESK, PHONE):
+        with visiting(browser, server.url, **options) as [page]:
+            imports_and_undoes(page, tmp_path)
+
+
+def imports_and_undoes(page: Page, folder: Path) -> None:
+    def press(name: str) -> None:
+        button = page.get_by_role("button", name=name, exact=True)
+        button.tap() if page.evaluate("navigator.maxTouchPoints > 0") else button.click()
+
+    compose(page, "Mine")
+    take(page, folder, {"a": 1})
+    expect(page.get_by_role("alert")).to_contain_text("lamp.json: expected a story")
+    chooser = page.locator("input[type=file]")
+    chooser.set_input_files(BOOK)
+    told = page.locator(".imported")
+    text = BOOK.with_suffix(".epub.txt").read_text(encoding="utf-8")
+    expect(told).to_have_text(re.compile("odd.epub is open as a new story, “The Book”: 25 words, 1 chapter."))
+    expect(told).to_be_in_viewport()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(editor(page)).to_have_value(text)
+    assert not page.evaluate(WIDE)
+    press("Dismiss")
+    for label in ("Word", "EPUB", "Markdown"):
+        with page.expect_download() as loading:
+            press(f"Export {label}")
+        file = folder / loading.value.suggested_filename
+        loading.value.save_as(file)
+        chooser.set_input_files(file)
+        expect(told).to_contain_text(file.name)
+        expect(editor(page)).to_have_value(text)
+        press("Undo the import")
+        expect(told).to_have_count(0)
+        expect(page.get_by_role("complementary").get_by_role("listitem")).to_have_count(2)
+    page.evaluate(DROP, ["more.rtf", base64.b64encode(b"{\\rtf1 The {\\b fox}.}").decode()])
+    expect(told).to_contain_text("more.rtf is open as a new story, “more”: 2 words")
+    expect(editor(page)).to_have_value("The **fox**.")
+    press("Dismiss")
+    expect(told).to_have_count(0)
+    take_more(page, folder, WORLD)
+    expect(told).to_contain_text("1 entry added to the lore of “more”")
+    expect(told.get_by_role("listitem")).to_have_text(re.compile(r"“Door”: its key /\(\?=a\)/ looks ahead"))
+    assert lore_of(page) == ["door"]
+    assert not page.evaluate(WIDE)
+    press("Undo the import")
+    assert lore_of(page) == []
+
+
+def take_more(page: Page, folder: Path, content: Any) -> None:
+    file = folder / "world.json"
+    file.write_text(json.dumps(content))
+    page.locator("input[type=file]").set_input_files(file)
+
+
+LORE = """import(new URL("studio/story/session.js", document.baseURI))
+    .then(({ session }) => (session.story.parts?.lore ?? []).map(({ keys }) => keys))"""
+
+
+def lore_of(page: Page) -> list[str]:
+    keys: list[str] = page.evaluate(LORE)
+    return keys
+
+
+def test_the_writer_sees_an_escape_and_the_model_does_not(page: Page) -> None:
+    """Word has stars that are no emphasis: they are escaped in the text, and stars in what is asked for."""
+    sample = ROOT / "tests/support/documents/literal.docx"
+    settings(page, max_tokens=4, next=False)
+    page.get_by_role("button", name="Stories", exact=True).click()
+    with page.expect_request("**/v1/prefix") as prefilled:
+        page.locator("input[type=file]").set_input_files(sample)
+        expect(editor(page)).to_have_value(re.compile(re.escape("\\*not emphasis\\*")))
+        into(page)
+        page.keyboard.press("Control+End")
+        page.keyboard.type(" ")
+    with page.expect_request("**/v1/events") as sent:
+        page.keyboard.press("Control+Enter")
+    plain = "*not emphasis*\n5 * 3 * 2\n# no heading\n> no quote\na_b_c\nC:\\dir\n#tag\n\\*x*"
+    for request in (prefilled.value, sent.value):
+        assert request.post_data_json["prompt"] == plain

@@ -16,7 +16,9 @@ from docx.document import Document
 from docx.oxml.ns import qn
 from playwright.sync_api import Page, expect
 
+from llama_srb.request.story.lore import NOTATION, _expression
 from tests.support.hands import compose, editor
+from tests.support.long import amount
 from tests.support.rows import each_row
 
 LOREBOOK = {
@@ -115,7 +117,7 @@ def german() -> Document:
 
 
 WORDS = {
-    english: "# Chapter 1\nThe fox ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本.",
+    english: "# Chapter 1\nThe **fox** ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本.",
     german: "# Kapitel\nDer Fuchs.\n## Ein Teil",
 }
 
@@ -132,8 +134,38 @@ def test_a_word_file_becomes_a_story_with_its_headings(
     page.keyboard.press("Escape")
 
 
+RICH = """# Chapter *1*
+
+The fox & <the> "owl".\tÄhem 🦊
+## A part
+A *long*, **dark** and ***cold*** night; 5 * 3, snake_case, #tag.
+
+
+Two blank lines.
+
+> A quote.
+- An item
+- Another
+7. Seven
+8. Eight
+
+***
+\\*not\\* emphasised. A note[^1]
+
+[^1]: Of *1913*."""
+
+
+def runs(paragraph: Any) -> list[tuple[str, str]]:
+    """Each run with its emphasis."""
+    kinds = {"b": "bold", "i": "italic"}
+    return [
+        ("".join(kind for kind, name in kinds.items() if getattr(run, name)), run.text)
+        for run in paragraph.runs
+    ]
+
+
 def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:
-    text = '# Chapter 1\n\nThe fox & <the> "owl".\tÄhem 🦊\n## A part\nThe end.  Really.'
+    text = RICH
     compose(page, text)
     page.wait_for_timeout(600)
     page.get_by_role("button", name="Stories", exact=True).click()
@@ -143,16 +175,70 @@ def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page
     assert file.name == "My book _ more.docx"
     assert zipfile.ZipFile(file).testzip() is None
     document = docx.Document(str(file))
-    found = [(one.style.name if one.style else "", one.text) for one in document.paragraphs]
+    found = [(one.style.name if one.style else "", runs(one)) for one in document.paragraphs]
     assert found == [
-        ("Heading 1", "Chapter 1"),
-        ("Normal", ""),
-        ("Normal", 'The fox & <the> "owl".\tÄhem 🦊'),
-        ("Heading 2", "A part"),
-        ("Normal", "The end.  Really."),
-    ]
+        ("Heading 1", [("", "Chapter "), ("i", "1")]),
+        ("Space Before", [("", 'The fox & <the> "owl".\tÄhem 🦊')]),
+        ("Heading 2", [("", "A part")]),
+        ("Normal", [("", "A "), ("i", "long"), ("", ", "), ("b", "dark"), ("", " and "), ("bi", "cold"),
+                    ("", " night; 5 * 3, snake_case, #tag.")]),
+        ("Normal", []),
+        ("Normal", []),
+        ("Normal", [("", "Two blank lines.")]),
+        ("Quote", [("", "A quote.")]),
+        ("List Bullet", [("", "An item")]),
+        ("List Bullet", [("", "Another")]),
+        ("List Number", [("", "Seven")]),
+        ("List Number", [("", "Eight")]),
+        ("Scene Break", [("", "•••")]),
+        ("Normal", [("", "*"), ("", "not"), ("", "*"), ("", " emphasised. A note"), ("", "")]),
+    ]  # fmt: skip
+    notes = zipfile.ZipFile(file).read("word/footnotes.xml").decode()
+    assert '<w:i/></w:rPr><w:t xml:space="preserve">1913</w:t>' in notes
     assert document.core_properties.title == "My book & more"
     bring_again = page.locator("input[type=file]")
     bring_again.set_input_files(file)
     expect(page.get_by_role("heading", level=1)).to_have_text("My book _ more")
     expect(editor(page)).to_have_value(text)
+
+
+KEYS = """async ([seeds, texts]) => {
+    const { keysOf } = await import(new URL("studio/files/lorekeys.js", document.baseURI));
+    const pieces = [
+        "a", "b", "é", "1", " ", ".", "^", "$", "|", "\\\\b", "\\\\w+", "\\\\d", "\\\\s", "\\\\S*",
+        "(", ")", "(?:", "(?=", "(?!", "(?<n>", "(?<=", "\\\\1", "\\\\k<n>", "[", "]", "[^",
+        "[ab]", "[^]", "[]", "-", "*", "+", "?", "+?", "{2}", "{1,}", "{,3}", "{1001}", "\\\\/",
+        "\\\\u00e9", "\\\\u{e9}", "\\\\x61", "\\\\p{L}", "\\\\cA", "\\\\.", "\\\\\\\\", "\\\\0",
+        "\\\\n", "&&", "[[:alpha:]]", "(?i)", "\\\\Q", "\\\\z", "\\\\A", "\\\\h"
+    ];
+    const found = [];
+    for (let seed = 1; seed <= seeds; seed++) {
+        let state = seed;
+        const below = (n) => {
+            state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+            return Math.floor((state / 2 ** 32) * n);
+        };
+        const pattern = Array.from({ length: 1 + below(6) }, () => pieces[below(pieces.length)]).join("");
+        const flags = ["", "i", "s", "m", "u", "giu"][below(6)];
+        const made = keysOf([`/${pattern}/${flags}`], () => {});
+        if (!made) continue;
+        const expression = new RegExp(pattern, flags.replace("g", ""));
+        found.push([pattern, flags, made, texts.map((text) => expression.test(text))]);
+    }
+    return found;
+}"""
+TEXTS = ["ab", "A é 1", "aab 11\\n", "", "a\\/b", "\n", "éa", "bbb.", "a-b", "hQz[:]", "u{2}", "_ &&"]
+
+
+def test_the_server_has_every_key_that_an_import_keeps_and_finds_the_same_with_it(page: Page) -> None:
+    found = page.evaluate(KEYS, [amount(3000, 100_000), TEXTS])
+    assert len(found) > 500
+    for pattern, flags, made, matches in found:
+        given = NOTATION.fullmatch(made)
+        assert given, (pattern, made)
+        name = f"/{pattern}/{flags} → {made}"
+        try:
+            expression = _expression(f"(?{given[2]}){given[1]}" if given[2] else given[1])
+        except ValueError as error:
+            raise AssertionError(name) from error
+        assert [expression.search(text) is not None for text in TEXTS] == matches, name

@@ -1,5 +1,6 @@
 // What the model reads of the story, as the server says it: by `start` of a request, or by /v1/prompt.
 
+import { placeInText, unescaped } from "../files/emphasis.js";
 import { ApiError, call } from "../server/api.js";
 import { lengthFields } from "../settings/lengths.js";
 import { isChat, isReady, model, modelField, pointId, session } from "../story/session.js";
@@ -29,7 +30,11 @@ function isNews(story, number) {
 /** Takes over what the server says of a prompt that was sent; nothing, if it says nothing. */
 export function told(story, prompt, notes, number) {
   if (!notes || !isNews(story, number)) return;
-  session.reads = { ...notes, at: unitsOf(prompt, notes.begins), entries: loreOf(story) };
+  session.reads = {
+    ...notes,
+    at: placeInText(session.text, unitsOf(prompt, notes.begins)),
+    entries: loreOf(story),
+  };
   changed("reads", "text");
 }
 
@@ -49,7 +54,8 @@ function unitsOf(text, characters) {
 }
 
 /** The text that a request at the caret sends. */
-const textToSend = () => textOf(session.story, pointId()).slice(0, heldBack(session.story, Infinity));
+const textToSend = () =>
+  unescaped(textOf(session.story, pointId()).slice(0, heldBack(session.story, Infinity)));
 
 /** The field `story` of a request. A short text without other parts needs none: the server would count its
     tokens first, and load the model for that without telling how far it is. */

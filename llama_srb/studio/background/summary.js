@@ -1,5 +1,6 @@
 // The summary of what the model does not read any more, written by hand or drafted by a model.
 
+import { unescaped } from "../files/emphasis.js";
 import { events } from "../server/api.js";
 import { fail, model, modelField, session } from "../story/session.js";
 import { Button, changed, html, useChanges } from "../ui/ui.js";
@@ -19,7 +20,7 @@ function messages() {
   const { reads, text, story } = session;
   const { summary } = partsOf(story);
   const before = summary.trim() ? `\n\nWhat happened before:\n${summary.trim()}` : "";
-  const cut = text.slice(0, reads?.at).slice(-CHARACTERS * reads?.room);
+  const cut = unescaped(text.slice(0, reads?.at)).slice(-CHARACTERS * reads?.room);
   return [{ role: "user", content: `${REQUEST}${before}\n\nThe beginning:\n${cut}` }];
 }
 

@@ -4,6 +4,7 @@
 // writer has chosen in mid-stream, so that its text is ignored from then on.
 
 import { isCut, look, numbered, partsFor, room, told, toldOfCut } from "../background/reads.js";
+import { unescaped } from "../files/emphasis.js";
 import { ApiError, call, events } from "../server/api.js";
 import { answered, knownModels } from "../server/models.js";
 import { apart } from "../settings/best.js";
@@ -87,7 +88,7 @@ export function awaitPause() {
     if (session.runs.size || isChat() || !session.text || !isReady()) return;
     try {
       const { story, text } = session;
-      const prompt = text.slice(0, heldBack(story, text.length));
+      const prompt = unescaped(text.slice(0, heldBack(story, text.length)));
       const parts = partsFor(story, prompt);
       const { prompt_tokens, cached_tokens } = await call("POST", "v1/prefix", {
         prompt,
@@ -480,6 +481,6 @@ export async function branch(id, i, token) {
   const { replaces, tail } = old;
   const node = candidate(story, parent, old.sampling, id, { text, tokens, replaces, tail });
   changed("story");
-  const prompt = { prompt: textOf(story, node.id), continue: undefined, token_healing: undefined };
+  const prompt = { prompt: unescaped(textOf(story, node.id)), continue: undefined, token_healing: undefined };
   await start(parent, [node], { ...own(old), ...prompt, ...(replaces && lengthLike(replaces, text)) });
 }

@@ -3,6 +3,7 @@
 // What a request says depends on what the story's model can do: the text between two texts, a chat, or only
 // continuations, which the server orders by how likely the text behind is. The old text stays as a branch.
 
+import { unescaped } from "../files/emphasis.js";
 import { endOf, KINDS } from "../settings/lengths.js";
 import { model } from "../story/session.js";
 import { childrenOf, pathTo, tailOf, textFrom, textOf } from "../story/tree.js";
@@ -37,9 +38,10 @@ export function beginLike(passage, node) {
 
 /** The fields of a request for rewrites of a passage that stands behind a node. */
 export function rewriteFields(story, id, passage, n = 1) {
-  const before = textOf(story, id);
+  const before = unescaped(textOf(story, id));
+  const behind = unescaped(behindPassage(story, id, passage));
   const plain = { prompt: before, continue: undefined };
-  const way = WAYS[wayOf(model()?.meta)](before, passage, behindPassage(story, id, passage), n);
+  const way = WAYS[wayOf(model()?.meta)](before, unescaped(passage), behind, n);
   return { ...plain, ...lengthLike(passage), ...way };
 }
 

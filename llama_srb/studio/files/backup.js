@@ -23,7 +23,8 @@ async function backUp() {
   download(`stories ${day}.json`, "application/json", ...toBackup(all));
 }
 
-/** Adds the stories of a backup; those that are here unchanged are left out, a changed one comes beside. */
+/** Adds the stories of a backup, and returns them; those that are here unchanged are left out, a changed one
+    comes beside. */
 export async function bringBack(stories) {
   const here = new Map((await store.stories()).map((head) => [head.id, head]));
   const missing = stories.filter(({ id, changed }) => here.get(id)?.changed !== changed);
@@ -35,6 +36,7 @@ export async function bringBack(stories) {
   await list();
   if (missing.length) await openStory((missing.find(({ trashed }) => !trashed) ?? missing[0]).id);
   say(`${missing.length} of ${stories.length} stories brought back`);
+  return missing;
 }
 
 /** Asks the browser to keep the stories when it needs room; it decides. False where it cannot be asked. */

@@ -1,126 +1,453 @@
-// Texts as .docx: a paragraph a line, headings as lines with #. It knows no story.
+// Word files (.docx) become paragraphs. What is not text is left out: pictures, comments, headers, deletions.
+//
+// Elements are found by their local names, since Word has two namespaces for each, "transitional" and
+// "strict".
 
-import { readZipped, zipped } from "./zip.js";
+import { blockOf, LEVELS, run } from "./emphasis.js";
+import { byLines, callOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
+import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved } from "./xml.js";
+import { unzipped } from "./zip.js";
 
-const WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main";
-const PARTS = "http://schemas.openxmlformats.org/package/2006";
-const OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
-const TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml";
-export const DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
-const XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
-const LEVELS = 6;
+/** @import { Block, Run } from "./emphasis.js" */
+/** @import { Paragraph } from "./paragraphs.js" */
+/** @import { Zip } from "./zip.js" */
+
+const NAMESPACES = [
+  "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+  "http://purl.oclc.org/ooxml/wordprocessingml/main",
+];
+export const SPACE_BEFORE = "Space Before"; // the styles of our own files
+export const SCENE_BREAK = "Scene Break";
+export const LITERAL = "Literal";
+export const DOT = "•"; // of a scene break, for the star
+const SPACE = 200; // twentieths of a point; so much space before a paragraph is a blank line
+
+/** @type {(element: Element | undefined, name: string) => string | null} */
+const attribute = (element, name) =>
+  NAMESPACES.map((namespace) => element?.getAttributeNS(namespace, name) ?? null).find(
+    (value) => value !== null,
+  ) ?? null;
+
+/** The value of an element that says yes or no; null if it is not there.
+    @type {(element: Element | undefined) => boolean | null} */
+const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(element, "val") ?? "1") : null);
+
+/** @typedef {{name: string, above: string | null, isDefault: boolean, italic: boolean | null,
+      bold: boolean | null, outline: number | null, list: [string | null, string | null] | null}} Style */
+/** @typedef {{format: string, text: string, start: number}} Level of a list */
+/** @typedef {object} Reader
+    @property {Map<string, Style>} styles
+    @property {string | null} plain the style of paragraphs that name none
+    @property {boolean} isOurs the file was exported here
+    @property {Map<string, Map<string, Level>>} lists
+    @property {Map<string, number[]>} counts
+    @property {Record<string, Map<string | null, Element>>} notes
+    @property {Element[]} called notes
+    @property {boolean[]} fields for each field that is open whether its result has begun
+    @property {Paragraph[]} all
+    @property {Run[]} open runs of a paragraph whose end is deleted */
+/** @typedef {{runs: Run[], boxes: Element[], style: Run | null, hasRule: boolean, isBroken: boolean}} Line
+    `isBroken`: by a page break, which is a line break if text follows */
 
 /** The text of a .docx.
     @type {(buffer: ArrayBuffer) => Promise<string>} */
 export async function fromDocx(buffer) {
-  const parsed = await readXml(buffer, "word/document.xml");
-  if (parsed === null) throw new Error("it has no word/document.xml");
-  const names = namesOf(await readXml(buffer, "word/styles.xml"));
-  const lines = [...parsed.getElementsByTagNameNS(WORDS, "p")].map((one) => lineOf(one, names));
-  return lines.join("\n").replaceAll("\r", "");
+  const zip = unzipped(buffer);
+  const main = (await related(zip, "")).officeDocument ?? "word/document.xml";
+  const parts = await related(zip, main);
+  /** @type {(name: string) => Promise<Document | null>} */
+  const part = (name) => readXml(zip, parts[name]);
+  const styles = stylesOf(await part("styles"));
+  const lists = listsOf(await part("numbering"));
+  /** @type {Reader} */
+  const reader = {
+    styles,
+    isOurs: [...styles.values()].some(({ name }) => name === SPACE_BEFORE),
+    plain: [...styles].find(([, { isDefault }]) => isDefault)?.[0] ?? null,
+    lists,
+    counts: new Map(),
+    notes: {
+      footnote: byId(await part("footnotes"), "footnote"),
+      endnote: byId(await part("endnotes"), "endnote"),
+    },
+    called: [],
+    fields: [],
+    all: [],
+    open: [],
+  };
+  const pause = pauses();
+  for await (const body of inParts(zip, main, "body"))
+    for (const child of body.children) {
+      readBlock(reader, child);
+      const wait = pause();
+      if (wait) await wait;
+    }
+  if (reader.open.length) reader.all.push({ kind: "text", level: 0, runs: reader.open });
+  const text = await textIn(reader.all);
+  const notes = notesOf(reader);
+  return (text + textOfNotes(notes)).replaceAll("\r", "");
 }
 
-/** @type {(buffer: ArrayBuffer, part: string) => Promise<Document | null>} */
-async function readXml(buffer, part) {
-  const xml = await readZipped(buffer, part);
-  if (xml === null) return null;
-  const parsed = new DOMParser().parseFromString(xml, "application/xml");
-  if (parsed.querySelector("parsererror")) throw new Error(`its ${part} is damaged`);
-  return parsed;
-}
-
-/** The names of styles by their ids. Ids are words of Word's language, but headings' names are English.
-    @type {(styles: Document | null) => Map<string | null, string | null>} */
-function namesOf(styles) {
-  const all = [...(styles?.getElementsByTagNameNS(WORDS, "style") ?? [])];
-  /** @type {(one: Element | undefined, name: string) => string | null} */
-  const attributeOf = (one, name) => one?.getAttributeNS(WORDS, name) ?? null;
-  return new Map(
+/** The parts that a part is related to, by the last word of the relation's type; "" is the whole file.
+    @type {(zip: Zip, part: string) => Promise<Record<string, string>>} */
+async function related(zip, part) {
+  const at = part.lastIndexOf("/") + 1;
+  const parsed = await readXml(zip, `${part.slice(0, at)}_rels/${part.slice(at)}.rels`);
+  const all = allOf(parsed, "Relationship").filter((one) => one.getAttribute("TargetMode") !== "External");
+  return Object.fromEntries(
     all.map((one) => [
-      attributeOf(one, "styleId"),
-      attributeOf(one.getElementsByTagNameNS(WORDS, "name")[0], "val"),
+      one.getAttribute("Type")?.split("/").at(-1),
+      resolved(part, one.getAttribute("Target") ?? ""),
     ]),
   );
 }
 
-/** @type {Record<string, (part: Element) => string | null>} */
-const SIGNS = {
-  t: ({ textContent }) => textContent,
-  tab: () => "\t",
-  br: () => "\n",
-  noBreakHyphen: () => "-",
+/** @type {(parsed: Document | null, name: string) => Map<string | null, Element>} */
+const byId = (parsed, name) => new Map(allOf(parsed, name).map((one) => [attribute(one, "id"), one]));
+
+// ---- styles and lists --------------------------------------------------------------------------------
+
+/** Ids of styles are words of Word's language, but the names of its own styles are English.
+    @type {(parsed: Document | null) => Map<string, Style>} */
+function stylesOf(parsed) {
+  return new Map(
+    allOf(parsed, "style").map((one) => [
+      attribute(one, "styleId") ?? "",
+      {
+        name: attribute(childOf(one, "name"), "val") ?? "",
+        above: attribute(childOf(one, "basedOn"), "val"),
+        isDefault: attribute(one, "default") === "1" && attribute(one, "type") === "paragraph",
+        italic: toggle(childOf(one, "rPr", "i")),
+        bold: toggle(childOf(one, "rPr", "b")),
+        outline: numberOf(childOf(one, "pPr", "outlineLvl")),
+        list: listOf(childOf(one, "pPr", "numPr")),
+      },
+    ]),
+  );
+}
+
+/** @type {(element: Element | undefined) => number | null} */
+function numberOf(element) {
+  const value = attribute(element, "val");
+  return value !== null && /^\d+$/.test(value) ? Number(value) : null;
+}
+
+/** @type {(numPr: Element | undefined) => [string | null, string | null] | null} */
+const listOf = (numPr) =>
+  numPr ? [attribute(childOf(numPr, "numId"), "val"), attribute(childOf(numPr, "ilvl"), "val")] : null;
+
+/** A style and those that it is based on, the nearest first.
+    @type {(styles: Map<string, Style>, id: string | null) => Style[]} */
+function chainOf(styles, id) {
+  const all = new Set();
+  for (let one = styles.get(id ?? ""); one && !all.has(one); one = styles.get(one.above ?? "")) all.add(one);
+  return [...all];
+}
+
+/** @type {(parsed: Document | null) => Map<string, Map<string, Level>>} */
+function listsOf(parsed) {
+  const abstract = new Map(allOf(parsed, "abstractNum").map((one) => [attribute(one, "abstractNumId"), one]));
+  return new Map(
+    allOf(parsed, "num")
+      .filter((one) => one.localName === "num")
+      .map((one) => {
+        const levels = levelsOf(abstract.get(attribute(childOf(one, "abstractNumId"), "val")));
+        for (const over of childrenOf(one, "lvlOverride")) {
+          const at = attribute(over, "ilvl") ?? "0";
+          for (const [index, level] of levelsOf(over)) levels.set(index, level);
+          const start = numberOf(childOf(over, "startOverride"));
+          const level = levels.get(at);
+          if (start !== null && level) levels.set(at, { ...level, start });
+        }
+        return [attribute(one, "numId") ?? "", levels];
+      }),
+  );
+}
+
+/** @type {(within: Element | undefined) => Map<string, Level>} */
+const levelsOf = (within) =>
+  new Map(
+    childrenOf(within, "lvl").map((one) => [
+      attribute(one, "ilvl") ?? "0",
+      {
+        format: attribute(childOf(one, "numFmt"), "val") ?? "decimal",
+        text: attribute(childOf(one, "lvlText"), "val") ?? "",
+        start: numberOf(childOf(one, "start")) ?? 0,
+      },
+    ]),
+  );
+
+const ROMAN = Object.entries({
+  m: 1000,
+  cm: 900,
+  d: 500,
+  cd: 400,
+  c: 100,
+  xc: 90,
+  l: 50,
+  xl: 40,
+  x: 10,
+  ix: 9,
+});
+ROMAN.push(["v", 5], ["iv", 4], ["i", 1]);
+
+/** @type {(number: number) => string} */
+function roman(number) {
+  let text = "";
+  for (const [sign, value] of ROMAN)
+    for (; number >= value && text.length < 20; number -= value) text += sign;
+  return text;
+}
+
+/** @type {(number: number) => string} */
+const letters = (number) =>
+  number < 1 ? String(number) : String.fromCharCode(97 + ((number - 1) % 26)).repeat(Math.ceil(number / 26));
+
+/** @type {Record<string, (number: number) => string>} */
+const FORMATS = {
+  lowerLetter: letters,
+  upperLetter: (number) => letters(number).toUpperCase(),
+  lowerRoman: roman,
+  upperRoman: (number) => roman(number).toUpperCase(),
+  decimalZero: (number) => String(number).padStart(2, "0"),
 };
 
-/** @type {(paragraph: Element, names: Map<string | null, string | null>) => string} */
-function lineOf(paragraph, names) {
-  const [style] = paragraph.getElementsByTagNameNS(WORDS, "pStyle");
-  const id = style?.getAttributeNS(WORDS, "val") ?? "";
-  const level = /^(?:heading|title) ?(\d?)/i.exec(names.get(id) ?? id);
-  const runs = [...paragraph.getElementsByTagNameNS(WORDS, "r")];
-  const text = runs
-    .flatMap((run) => [...run.children])
-    .map((part) => SIGNS[part.localName]?.(part) ?? "")
-    .join("");
-  return level && text ? `${"#".repeat(Math.min(LEVELS, Number(level[1] || 1)))} ${text}` : text;
-}
-
-/** The parts of a .docx with this text.
-    @type {(title: string, text: string) => BlobPart[]} */
-export function toDocx(title, text) {
-  const lines = text.split("\n").map(paragraphOf).join("");
-  const styles = Array.from({ length: LEVELS }, (_, i) => headingStyle(i + 1)).join("");
-  return zipped({
-    "[Content_Types].xml": `${XML}<Types xmlns="${PARTS}/content-types">${[
-      ["rels", "application/vnd.openxmlformats-package.relationships+xml"],
-      ["xml", "application/xml"],
-    ]
-      .map(([end, kind]) => `<Default Extension="${end}" ContentType="${kind}"/>`)
-      .join("")}${[
-      ["/word/document.xml", `${TYPE}.document.main+xml`],
-      ["/word/styles.xml", `${TYPE}.styles+xml`],
-      ["/docProps/core.xml", "application/vnd.openxmlformats-package.core-properties+xml"],
-    ]
-      .map(([part, kind]) => `<Override PartName="${part}" ContentType="${kind}"/>`)
-      .join("")}</Types>`,
-    "_rels/.rels": relations([
-      [`${OFFICE}/officeDocument`, "word/document.xml"],
-      [`${PARTS}/relationships/metadata/core-properties`, "docProps/core.xml"],
-    ]),
-    "docProps/core.xml": `${XML}<cp:coreProperties xmlns:cp="${PARTS}/metadata/core-properties"
-      xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>${escaped(title)}</dc:title></cp:coreProperties>`,
-    "word/_rels/document.xml.rels": relations([[`${OFFICE}/styles`, "styles.xml"]]),
-    "word/styles.xml": `${XML}<w:styles xmlns:w="${WORDS}"><w:style w:type="paragraph" w:default="1"
-      w:styleId="Normal"><w:name w:val="Normal"/></w:style>${styles}</w:styles>`,
-    "word/document.xml": `${XML}<w:document xmlns:w="${WORDS}"><w:body>${lines}</w:body></w:document>`,
+/** What Word writes before an item: "•", "3.", "a)"; it counts. "" for none.
+    @type {(reader: Reader, list: Style["list"]) => {format: string, label: string}} */
+function labelOf({ lists, counts }, list) {
+  const levels = lists.get(list?.[0] ?? "");
+  const index = list?.[1] ?? "0";
+  const level = levels?.get(index);
+  if (!list?.[0] || !levels || !level) return { format: "none", label: "" };
+  const own = counts.get(list[0]) ?? [];
+  counts.set(list[0], own);
+  const at = Number(index);
+  own[at] = own[at] === undefined ? level.start : own[at] + 1;
+  own.length = at + 1;
+  const label = level.text.replace(/%(\d)/g, (_, digit) => {
+    const other = levels.get(String(digit - 1));
+    const number = own[digit - 1] ?? other?.start ?? 1;
+    return (FORMATS[other?.format ?? ""] ?? String)(number);
   });
+  return { format: level.format, label };
 }
 
-/** @type {(list: [type: string, target: string][]) => string} */
-const relations = (list) =>
-  `${XML}<Relationships xmlns="${PARTS}/relationships">${list
-    .map(([type, target], i) => `<Relationship Id="r${i + 1}" Type="${type}" Target="${target}"/>`)
-    .join("")}</Relationships>`;
+// ---- paragraphs --------------------------------------------------------------------------------------
 
-/** @type {(level: number) => string} */
-const headingStyle = (level) =>
-  `<w:style w:type="paragraph" w:styleId="Heading${level}"><w:name w:val="heading ${level}"/>` +
-  `<w:basedOn w:val="Normal"/><w:pPr><w:keepNext/><w:spacing w:before="360" w:after="120"/>` +
-  `<w:outlineLvl w:val="${level - 1}"/></w:pPr>` +
-  `<w:rPr><w:b/><w:sz w:val="${36 - 3 * level}"/></w:rPr></w:style>`;
+const LEFT_OUT = new Set(
+  "del moveFrom pPr rPr tblPr tblGrid trPr tcPr sdtPr sdtEndPr rubyPr rt instrText delText".split(" "),
+);
 
-/** @type {(line: string) => string} */
-function paragraphOf(line) {
-  const [, marks, title] = /^(#{1,6}) +(.*)$/.exec(line) ?? [];
-  const style = marks ? `<w:pPr><w:pStyle w:val="Heading${marks.length}"/></w:pPr>` : "";
-  const runs = escaped(title ?? line)
-    .split("\t")
-    .map((text) => `<w:r><w:t xml:space="preserve">${text}</w:t></w:r>`);
-  return `<w:p>${style}${runs.join("<w:r><w:tab/></w:r>")}</w:p>`;
+/** Reads what holds paragraphs: a body, a table, a content control, what was inserted.
+    @type {(reader: Reader, element: Element) => void} */
+function readBlock(reader, element) {
+  const name = element.localName;
+  if (LEFT_OUT.has(name)) return;
+  if (name === "p") return readParagraph(reader, element);
+  if (name === "tr") return readRow(reader, element);
+  if (name === "fldChar") return readField(reader, element);
+  for (const child of alternatives(element)) readBlock(reader, child);
 }
+
+/** The children of an element; where it has the same twice, for newer and for older programs, the first.
+    @type {(element: Element) => Element[]} */
+function alternatives(element) {
+  if (element.localName !== "AlternateContent") return [...element.children];
+  const all = [...element.children];
+  const best = all.find((one) => allOf(one, "p").length || allOf(one, "t").length) ?? all[0];
+  return best ? [...best.children] : [];
+}
+
+/** A row of a table is a line with tabs, unless one of its cells has several paragraphs.
+    @type {(reader: Reader, row: Element) => void} */
+function readRow(reader, row) {
+  if (childOf(row, "trPr", "del")) return;
+  const { all } = reader;
+  const cells = allOf(row, "tc").filter((cell) => nearest(cell, "tr") === row);
+  const read = cells
+    .filter((cell) => !isContinued(cell))
+    .map((cell) => {
+      reader.all = [];
+      for (const child of [...cell.children]) readBlock(reader, child);
+      return reader.all.flatMap(byLines);
+    });
+  reader.all = all;
+  if (read.some((cell) => cell.length > 1)) all.push(...read.flat());
+  else {
+    const runs = read.flatMap((cell, i) => [...(i ? [run("\t")] : []), ...(cell[0]?.runs ?? [])]);
+    all.push({ kind: "text", level: 0, runs });
+  }
+}
+
+/** @type {(element: Element, name: string) => Element | null} */
+function nearest(element, name) {
+  let one = element.parentElement;
+  while (one && one.localName !== name) one = one.parentElement;
+  return one;
+}
+
+/** Whether a cell is the lower part of one that is merged with the cells above.
+    @type {(cell: Element) => boolean} */
+function isContinued(cell) {
+  const merge = childOf(cell, "tcPr", "vMerge");
+  return !!merge && attribute(merge, "val") !== "restart";
+}
+
+/** @type {(reader: Reader, paragraph: Element) => void} */
+function readParagraph(reader, paragraph) {
+  const properties = childOf(paragraph, "pPr");
+  const id = attribute(childOf(properties, "pStyle"), "val");
+  const styles = chainOf(reader.styles, id ?? reader.plain);
+  const { kind, level, label } = kindOf(reader, properties, styles);
+  const marked = kind === "text" ? styles : []; // a heading is bold, a quote italic, all of it
+  const style = run(
+    "",
+    marked.find(({ italic }) => italic !== null)?.italic ?? false,
+    marked.find(({ bold }) => bold !== null)?.bold ?? false,
+  );
+  /** @type {Line} */
+  const line = { runs: label ? [run(label)] : [], boxes: [], style, hasRule: false, isBroken: false };
+  readInline(reader, paragraph, line);
+  const mark = childOf(properties, "rPr");
+  const all = [...reader.open, ...line.runs];
+  const runs = kind === "heading" && !reader.isOurs ? withoutBold(all) : all;
+  const spaced = isSpaced(properties, styles);
+  if (childOf(mark, "del") || childOf(mark, "moveFrom")) reader.open = runs;
+  else {
+    reader.open = [];
+    reader.all.push(paragraphOf(kind, level, runs, spaced, line.hasRule || hasRule(properties), styles));
+  }
+  for (const box of line.boxes) for (const child of [...box.children]) readBlock(reader, child);
+}
+
+/** @type {(properties: Element | undefined) => boolean} */
+const hasRule = (properties) => !!childOf(properties, "pBdr", "bottom");
+
+/** @type {(kind: Block["kind"], level: number, runs: Run[], spaced: boolean, hasRule: boolean,
+      styles: Style[]) => Paragraph} */
+function paragraphOf(kind, level, runs, spaced, hasRule, styles) {
+  const text = runs.map((one) => one.text).join("");
+  const stars = text.replaceAll(DOT, "*");
+  const isOurs = styles[0]?.name === SCENE_BREAK && blockOf(stars).kind === "break";
+  if (isOurs || (!text.trim() && hasRule))
+    return { kind: "break", level: 0, runs: [run(isOurs ? stars : "***")], spaced };
+  return { kind, level, runs, spaced };
+}
+
+/** @type {(properties: Element | undefined, styles: Style[]) => boolean} */
+const isSpaced = (properties, styles) =>
+  styles[0]?.name === SPACE_BEFORE || Number(attribute(childOf(properties, "spacing"), "before")) >= SPACE;
+
+/** @type {(reader: Reader, properties: Element | undefined, styles: Style[]) =>
+      {kind: Block["kind"], level: number, label: string}} */
+function kindOf(reader, properties, styles) {
+  const level = headingOf(properties, styles);
+  const list = listOf(childOf(properties, "numPr")) ?? styles.find((one) => one.list)?.list ?? null;
+  const { format, label } = labelOf(reader, list);
+  if (level) return { kind: "heading", level, label: label && format !== "bullet" ? `${label} ` : "" };
+  if (format === "bullet") return { kind: "bullet", level: 0, label: "" };
+  const number = /^(0|[1-9]\d{0,3})\.$/.exec(label)?.[1];
+  if (number) return { kind: "number", level: Number(number), label: "" };
+  const isQuote = styles.some(({ name }) => /^((intense )?quote|block text)$/i.test(name));
+  return { kind: isQuote ? "quote" : "text", level: 0, label: label && `${label} ` };
+}
+
+/** @type {(properties: Element | undefined, styles: Style[]) => number} */
+function headingOf(properties, styles) {
+  for (const { name } of styles) {
+    const found = /^(?:heading ([1-9])|title)$/i.exec(name);
+    if (found) return Math.min(LEVELS, Number(found[1] ?? 1));
+  }
+  const outline =
+    numberOf(childOf(properties, "outlineLvl")) ?? styles.find((one) => one.outline !== null)?.outline ?? 9;
+  return outline < 9 ? Math.min(LEVELS, outline + 1) : 0;
+}
+
+// ---- what stands in a paragraph ----------------------------------------------------------------------
+
+/** @type {Record<string, (element: Element) => string>} */
+const SIGNS = {
+  t: ({ textContent }) => textContent ?? "",
+  tab: () => "\t",
+  ptab: () => "\t",
+  br: () => "\n",
+  cr: () => "\n",
+  noBreakHyphen: () => "\u2011",
+  softHyphen: () => "\u00ad",
+  sym: (element) => String.fromCodePoint(Number.parseInt(attribute(element, "char") ?? "", 16) || 0xfffd),
+};
+
+const PAGES = new Set(/** @type {(string | null)[]} */ (["page", "column"]));
 
 /** @type {Record<string, string>} */
-const SPECIAL = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-const FORBIDDEN = /[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu; // in XML
+const CALLS = { footnoteReference: "footnote", endnoteReference: "endnote" };
 
-/** @type {(text: string) => string} */
-const escaped = (text) => text.replace(FORBIDDEN, "").replace(/[&<>"]/g, (sign) => SPECIAL[sign]);
+/** @type {(reader: Reader, element: Element, line: Line, look?: Run | null) => void} */
+function readInline(reader, element, line, look = line.style) {
+  for (const child of alternatives(element)) {
+    const name = child.localName;
+    if (LEFT_OUT.has(name)) continue;
+    if (name === "r") readInline(reader, child, line, lookOf(reader, child, line.style));
+    else if (name === "fldChar") readField(reader, child);
+    else if (name === "txbxContent") line.boxes.push(child);
+    else if (name === "br" && PAGES.has(attribute(child, "type"))) line.isBroken = line.runs.length > 0;
+    else if (name in SIGNS) add(reader, line, look, SIGNS[name](child));
+    else if (name in CALLS) call(reader, line, look, reader.notes[CALLS[name]].get(attribute(child, "id")));
+    else {
+      if (child.getAttributeNS("urn:schemas-microsoft-com:office:office", "hr") === "t") line.hasRule = true;
+      readInline(reader, child, line, look);
+    }
+  }
+}
+
+/** The emphasis of a run: its own, else that of its style, else the paragraph's.
+    @type {(reader: Reader, element: Element, style: Run | null) => Run} */
+function lookOf(reader, element, style) {
+  const properties = childOf(element, "rPr");
+  const styles = chainOf(reader.styles, attribute(childOf(properties, "rStyle"), "val"));
+  /** @type {(name: "italic" | "bold", tag: string) => boolean} */
+  const value = (name, tag) =>
+    toggle(childOf(properties, tag)) ??
+    styles.find((one) => one[name] !== null)?.[name] ??
+    style?.[name] ??
+    false;
+  return run("", value("italic", "i"), value("bold", "b"), styles[0]?.name === LITERAL);
+}
+
+/** @type {(reader: Reader, line: Line, look: Run | null, text: string) => void} */
+function add(reader, line, look, text) {
+  if (!text || reader.fields.includes(false)) return;
+  if (line.isBroken) line.runs.push(run("\n"));
+  line.isBroken = false;
+  line.runs.push({ ...(look ?? run("")), text });
+}
+
+/** @type {(reader: Reader, line: Line, look: Run | null, note: Element | undefined) => void} */
+function call(reader, line, look, note) {
+  if (!note || reader.fields.includes(false)) return;
+  reader.called.push(note);
+  add(reader, line, { ...(look ?? run("")), literal: false }, callOf(reader.called.length));
+}
+
+/** Of a field its result is text, not its code; a field may stand in another's code.
+    @type {(reader: Reader, element: Element) => void} */
+function readField({ fields }, element) {
+  const type = attribute(element, "fldCharType");
+  if (type === "begin") fields.push(false);
+  else if (type === "separate" && fields.length) fields[fields.length - 1] = true;
+  else if (type === "end") fields.pop();
+}
+
+/** The texts of the notes in the order in which they are called; a note's paragraphs are one.
+    @type {(reader: Reader) => Run[][]} */
+function notesOf(reader) {
+  return reader.called.map((note) => {
+    /** @type {Reader} */
+    const own = { ...reader, all: [], open: [], fields: [], called: [] };
+    for (const child of [...note.children]) readBlock(own, child);
+    return own.all.flatMap(({ runs }, i) => [
+      ...(i ? [run(" ")] : []),
+      ...runs.map((one) => ({ ...one, text: one.text.replaceAll("\n", " ") })),
+    ]);
+  });
+}

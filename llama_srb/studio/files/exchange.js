@@ -1,9 +1,17 @@
-// Stories as files: Markdown (the text), our JSON (the tree), .docx, and those of other tools.
+// Stories as files: Markdown (the text), our JSON (the tree), documents, and those of other tools.
 
 import { readParts } from "../background/parts.js";
 import { addNode, checkFormat, FORMAT, newStory, textOf } from "../story/tree.js";
 import { fromDocx } from "./docx.js";
-import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
+import { blockOf } from "./emphasis.js";
+import { fromEpub } from "./epub.js";
+import { character, isCharacter, isKobold, isLore, kobold, loreFrom } from "./foreign.js";
+import { fromHtml } from "./html.js";
+import { kindOf } from "./kinds.js";
+import { isNovelAi, novelAi } from "./novelai.js";
+import { fromOdt } from "./odt.js";
+import { jsonInPng } from "./png.js";
+import { fromRtf } from "./rtf.js";
 
 /** @import { Entry } from "../background/parts.js" */
 /** @import { Story, Token, TreeNode } from "../story/tree.js" */
@@ -14,8 +22,10 @@ import { isKobold, isLore, kobold, loreFrom } from "./foreign.js";
 const STORY = "llama-srb studio";
 const BACKUP = "llama-srb studio backup";
 
-/** @type {(story: Story) => string} */
-export const toMarkdown = (story) => `# ${story.name}\n\n${textOf(story)}\n`;
+/** The text, which is Markdown already. A file ends with a line break, which a story's text need not have;
+    what would be read as the file's byte order mark stands behind one.
+    @type {(story: Story) => string} */
+export const toMarkdown = (story) => `${textOf(story).replace(/^\ufeff/, "\ufeff\ufeff")}\n`;
 /** @type {(story: Story) => string} */
 export const toJson = (story) => JSON.stringify({ format: STORY, version: FORMAT, story }, null, 1);
 
@@ -30,31 +40,62 @@ export const toBackup = (stories) => [
 /** @type {(from: {id: any}) => string | null} */
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
-/** The text of a file; Error when it is none: an image, a program, a text that is not UTF-8.
-    @type {(file: File) => Promise<string>} */
-async function textOfFile(file) {
-  const bytes = await file.arrayBuffer();
+/** The text in UTF-8; Error when it is none: a program, a text of another charset.
+    @type {(name: string, bytes: ArrayBuffer) => string} */
+function textOfBytes(name, bytes) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     if (!text.includes("\0")) return text.replace(/\r\n?/g, "\n"); // as the text field has line breaks
   } catch {}
-  throw new Error(`${file.name} is no text in UTF-8; import a text, Markdown, JSON or Word file`);
+  throw new Error(
+    `${name} is no text in UTF-8; import a text, Markdown, Word, EPUB, OpenDocument, RTF or JSON`,
+  );
 }
 
-/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. Error when it
-    is none of them.
-    @type {(file: File) => Promise<Story | Story[] | Lore>} */
-export async function fromFile(file) {
+/** A file's story, under new ids; the stories of a backup as a list; the entries of a lorebook. `warnings`
+    gets a sentence for each thing that is left out. Error when it is none of them.
+    @type {(file: File, warnings?: string[]) => Promise<Story | Story[] | Lore>} */
+export async function fromFile(file, warnings = []) {
   const { name } = file;
-  if (/\.docx$/i.test(name)) return fromWord(file);
-  const text = await textOfFile(file);
-  if (!/\.(json|lorebook)$/i.test(name)) return fromText(name, text);
+  const bytes = await file.arrayBuffer();
+  const kind = await told(name, () => kindOf(name, bytes));
+  if (kind === "png") return fromData(name, await told(name, () => jsonInPng(bytes)), warnings);
+  if (kind in DOCUMENTS) return fromDocument(name, await told(name, () => DOCUMENTS[kind](bytes)));
+  const text = textOfBytes(name, bytes);
+  if (kind === "html") return fromDocument(name, { text: fromHtml(text) });
+  return kind === "json" || isJson(text) ? fromData(name, text, warnings) : fromText(name, text);
+}
+
+/** @type {Record<string, (bytes: ArrayBuffer) => Promise<{title?: string, text: string}>>} */
+const DOCUMENTS = {
+  docx: async (bytes) => ({ text: await fromDocx(bytes) }),
+  odt: async (bytes) => ({ text: await fromOdt(bytes) }),
+  rtf: async (bytes) => ({ text: await fromRtf(bytes) }),
+  epub: fromEpub,
+};
+
+/** An error names the file.
+    @type {<T>(name: string, work: () => T | Promise<T>) => Promise<T>} */
+async function told(name, work) {
+  try {
+    return await work();
+  } catch (error) {
+    throw new Error(`${name} is no story: ${error.message}`);
+  }
+}
+
+/** Whether a text is data, whatever its file is called.
+    @type {(text: string) => boolean} */
+const isJson = (text) => /^\s*[[{]/.test(text) && typeof asJson(text) === "object";
+
+/** @type {(name: string, text: string, warnings: string[]) => Story | Story[] | Lore} */
+function fromData(name, text, warnings) {
   const data = Object(asJson(text));
   const read = READERS.find(([knows]) => knows(data))?.[1];
   if (!read) throw new Error(`${name}: expected ${EXPECTED}`);
   if ([STORY, BACKUP].includes(data.format)) checkFormat({ format: data.version, name });
   try {
-    return read(data, name.replace(/\.json$/i, ""));
+    return read(data, name.replace(/\.(json|story|scenario|png)$/i, ""), warnings);
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     throw new Error(`${name} is damaged: a part of it is missing or of another type`);
@@ -62,28 +103,33 @@ export async function fromFile(file) {
 }
 
 const EXPECTED =
-  "a story of the studio, of Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI, or world info " +
-  "of SillyTavern";
+  "a story of the studio, of NovelAI, Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI or " +
+  "Agnai, or a character or world info of SillyTavern";
 
-/** @type {(file: File) => Promise<Story>} */
-async function fromWord(file) {
-  const text = await fromDocx(await file.arrayBuffer()).catch((error) => {
-    throw new Error(`${file.name} is no story: ${error.message}`);
-  });
-  const story = newStory(file.name.replace(/\.docx$/i, ""));
+/** @type {(name: string, found: {title?: string, text: string}) => Story} */
+function fromDocument(name, { title, text }) {
+  const story = newStory(title || name.replace(/\.\w+$/, ""));
   story.current = addNode(story, story.root, { text, source: "user" }).id;
   return story;
 }
 
 /** @type {(name: string, text: string) => Story} */
-function fromText(name, text) {
-  const [, title, rest] = /^# (.*)\n\n?([\s\S]*)$/.exec(text) ?? [null, name.replace(/\.\w+$/, ""), text];
-  const story = newStory(title);
-  story.current = addNode(story, story.root, { text: rest.replace(/\n$/, ""), source: "user" }).id;
-  return story;
+const fromText = (name, text) => fromDocument(name, { title: titleOf(text), text: text.replace(/\n$/, "") });
+
+/** The words of the heading that a text begins with, which stays in the text; "" for none.
+    @type {(text: string) => string} */
+function titleOf(text) {
+  const { kind, runs } = blockOf(/^.*/.exec(text)?.[0] ?? "");
+  return kind === "heading"
+    ? runs
+        .map((one) => one.text)
+        .join("")
+        .trim()
+    : "";
 }
 
-/** @type {[(data: any) => unknown, (data: any, name: string) => Story | Story[] | Lore][]} */
+/** @typedef {(data: any, name: string, warnings: string[]) => Story | Story[] | Lore} ReaderOfData */
+/** @type {[(data: any) => unknown, ReaderOfData][]} */
 const READERS = [
   [(data) => data.format === STORY, (data) => ours(data.story)],
   [
@@ -91,9 +137,11 @@ const READERS = [
     (data) => data.stories.map((/** @type {any} */ story) => ours(story, idOf(story))),
   ],
   [(data) => data.nodes && (data.current !== undefined || data.hoisted), loom],
+  [isNovelAi, novelAi],
+  [isCharacter, character],
   [isKobold, kobold],
   [(data) => data.prompt !== undefined, mikupad],
-  [isLore, loreFrom],
+  [isLore, (data, _, warnings) => loreFrom(data, warnings)],
 ];
 
 /** Copies only the known fields of a story and checks their types: a file cannot be trusted. With an `id` the

@@ -1,8 +1,10 @@
-// Lore and stories of other tools: NovelAI's lorebooks, SillyTavern's world info, KoboldAI Lite's saves. What
-// has no place here is left out: conditions that forbid a key, chances, positions in the prompt.
+// Lore and stories of other tools: NovelAI's lorebooks, SillyTavern's world info and characters, Agnai's
+// memory books, KoboldAI Lite's saves. What has no place here is left out: conditions that forbid a key,
+// chances, positions in the prompt.
 
 import { newEntry } from "../background/parts.js";
 import { addNode, newStory } from "../story/tree.js";
+import { keysOf } from "./lorekeys.js";
 
 /** @import { Entry } from "../background/parts.js" */
 /** @import { Story } from "../story/tree.js" */
@@ -11,57 +13,70 @@ import { addNode, newStory } from "../story/tree.js";
 const ORDER = 100; // as in docs/stories.md
 const AND_ANY = 0; // SillyTavern's logic of second keys that is also ours
 
-/** @type {(value: unknown) => string[]} */
-const listOf = (value) =>
-  (Array.isArray(value) ? value : String(value ?? "").split(",")).map((key) => String(key).trim());
-/** @type {(value: unknown) => string} */
-const lines = (value) => listOf(value).filter(Boolean).join("\n");
 /** @type {(value: any, least?: number) => number | null} */
 const count = (value, least = 0) => (Number.isInteger(value) && value >= least ? value : null);
 
-/** An entry of our lore.
-    @type {(fields: any) => Entry} */
-const entry = ({ name, text, ...fields }) =>
-  newEntry({ ...fields, name: String(name ?? ""), text: String(text ?? "") });
+/** An entry of our lore; keys that are left out are warnings that name it.
+    @type {(fields: any, warnings: string[]) => Entry} */
+function entry({ name, text, keys, also, ...fields }, warnings) {
+  const own = String(name ?? "");
+  const words = String(text ?? "").replace(DECORATORS, "");
+  const warn = (/** @type {string} */ about) =>
+    void warnings.push(`“${own || words.trim().slice(0, 30)}”: ${about}`);
+  const lines = { keys: keysOf(keys, warn), also: keysOf(also, warn) };
+  return newEntry({ ...fields, ...lines, name: own, text: words });
+}
 
-/** @type {(one: any) => Entry} */
-const ofNovelAi = ({ displayName, text, keys, forceActivation, searchRange, contextConfig }) =>
-  entry({
-    name: displayName,
-    text,
-    keys: lines(keys),
-    always: forceActivation === true,
-    order: Math.max(0, count(contextConfig?.budgetPriority) ?? ORDER),
-    search: count(searchRange, 1),
-    budget: count(contextConfig?.tokenBudget, 2), // 1 means all of the context
-  });
+const DECORATORS = /^(?:@@.*\n?)+/; // of cards of version 3: lines that say where an entry stands
 
-/** @type {(one: any) => Entry} */
-const ofTavern = ({ comment, name, content, key, keys, constant, order, insertion_order, ...others }) =>
-  entry({
-    name: comment || name,
-    text: content,
-    keys: lines(key ?? keys),
-    also: secondKeys(others),
-    always: constant === true,
-    order: count(order ?? insertion_order) ?? ORDER,
-  });
+/** @type {(one: any) => object} */
+const ofNovelAi = ({ displayName, text, keys, forceActivation, searchRange, contextConfig }) => ({
+  name: displayName,
+  text,
+  keys,
+  always: forceActivation === true,
+  order: Math.max(0, count(contextConfig?.budgetPriority) ?? ORDER),
+  search: count(searchRange, 1),
+  budget: count(contextConfig?.tokenBudget, 2), // 1 means all of the context
+});
+
+/** @type {(one: any) => object} */
+const ofAgnai = ({ name, entry, keywords, priority }) => ({
+  name,
+  text: entry,
+  keys: keywords,
+  order: Math.max(0, count(priority) ?? ORDER),
+});
+
+/** @type {(one: any) => object} */
+const ofTavern = ({ comment, name, content, key, keys, constant, order, insertion_order, ...others }) => ({
+  name: comment || name,
+  text: content,
+  keys: key ?? keys,
+  also: secondKeys(others),
+  always: constant === true,
+  order: count(order ?? insertion_order) ?? ORDER,
+});
 
 /** The book in a character's JSON has the logic among its extensions.
-    @type {(one: any) => string} */
+    @type {(one: any) => unknown} */
 function secondKeys({ selective, selectiveLogic, extensions, keysecondary, secondary_keys }) {
   const logic = selectiveLogic ?? extensions?.selectiveLogic ?? AND_ANY;
-  return selective && logic === AND_ANY ? lines(keysecondary ?? secondary_keys) : "";
+  return selective && logic === AND_ANY ? (keysecondary ?? secondary_keys) : "";
 }
 
 /** @type {(one: any) => boolean} */
 const isOff = ({ enabled, disable }) => enabled === false || disable === true;
 
 /** @type {(data: any) => any} */
-const bookOf = (data) => data.data?.character_book ?? data.character_book ?? data;
+const bookOf = (data) =>
+  data.data?.character_book ??
+  data.character_book ??
+  (data.spec === "lorebook_v3" && data.data ? data.data : data);
 
-/** @type {[(data: any) => boolean, (one: any) => Entry][]} */
+/** @type {[(data: any) => boolean, (one: any) => object][]} */
 const FORMS = [
+  [(data) => data.kind === "memory" && typeof data.entries === "object", ofAgnai],
   [(data) => data.lorebookVersion !== undefined, ofNovelAi],
   [(data) => typeof bookOf(data).entries === "object", ofTavern],
 ];
@@ -70,15 +85,78 @@ const FORMS = [
 export const isLore = (data) => FORMS.some(([knows]) => knows(data));
 
 /** The entries of a lorebook or of world info.
-    @type {(data: any) => Lore} */
-export function loreFrom(data) {
-  const read = /** @type {(one: any) => Entry} */ (FORMS.find(([knows]) => knows(data))?.[1]);
+    @type {(data: any, warnings?: string[]) => Lore} */
+export function loreFrom(data, warnings = []) {
+  const read = /** @type {(one: any) => object} */ (FORMS.find(([knows]) => knows(data))?.[1]);
   const all = /** @type {any[]} */ (Object.values(bookOf(data).entries ?? {})).filter(
     (one) => one && typeof one === "object",
   );
   const on = all.filter((one) => !isOff(one));
-  return { lore: on.map(read).filter(({ text }) => text.trim()), off: all.length - on.length };
+  const lore = on.map((one) => entry(read(one), warnings)).filter(({ text }) => text.trim());
+  if (lore.length > MOST) warnings.push(`it has ${lore.length} entries; the first ${MOST} are used`);
+  return { lore: withFewExpressions(lore.slice(0, MOST), warnings), off: all.length - on.length };
 }
+
+const MOST = 1000; // entries, as the server bounds them
+const EXPRESSIONS = 500; // of all of them
+
+/** @type {(lore: Entry[], warnings: string[]) => Entry[]} */
+function withFewExpressions(lore, warnings) {
+  let left = EXPRESSIONS;
+  const kept = (/** @type {string} */ keys) =>
+    keys
+      .split("\n")
+      .filter((key) => !/^\/.+\/[ims]*$/s.test(key) || left-- > 0)
+      .join("\n");
+  const all = lore.map((one) => ({ ...one, keys: kept(one.keys), also: kept(one.also) }));
+  if (left < 0)
+    warnings.push(`it has ${EXPRESSIONS - left} expressions as keys; the first ${EXPRESSIONS} are used`);
+  return all;
+}
+
+// ---- characters --------------------------------------------------------------------------------------
+
+const TEXTS = ["description", "personality", "scenario", "first_mes"];
+
+/** Whether this is a character with more than a book.
+    @type {(data: any) => boolean} */
+export function isCharacter(data) {
+  const card = data.spec && data.data ? data.data : data;
+  const isCard = typeof card.name === "string" && typeof card.first_mes === "string";
+  return isCard && TEXTS.some((name) => String(card[name] ?? "").trim());
+}
+
+/** A character becomes a story that begins with its first message; others of them are branches.
+    @type {(data: any, name: string, warnings: string[]) => Story} */
+export function character(data, name, warnings) {
+  const card = data.spec && data.data ? data.data : data;
+  const own = String(card.name || name);
+  const read = (/** @type {unknown} */ text) =>
+    withNames(String(text ?? "").replaceAll("\r", ""), own).trim();
+  const story = newStory(own);
+  const others = Array.isArray(card.alternate_greetings) ? card.alternate_greetings : [];
+  for (const text of [card.first_mes, ...others].map(read).filter(Boolean)) {
+    const node = addNode(story, story.root, { text, source: "user", seen: true });
+    if (story.current === story.root) story.current = node.id;
+  }
+  const about = [
+    read(card.description),
+    read(card.personality) && `Personality: ${read(card.personality)}`,
+    read(card.scenario) && `Scenario: ${read(card.scenario)}`,
+  ];
+  const book = typeof bookOf(data).entries === "object";
+  const { lore, off } = book ? loreFrom(data, warnings) : { lore: [], off: 0 };
+  if (!book) warnings.push("the character has no lorebook");
+  if (off) warnings.push(`${off} ${off === 1 ? "entry" : "entries"} of its lorebook, being off, left out`);
+  if (read(card.mes_example)) warnings.push("its examples of messages are left out");
+  const named = (/** @type {Entry} */ one) => ({ ...one, text: withNames(one.text, own) });
+  story.parts = { memory: about.filter(Boolean).join("\n"), lore: lore.map(named) };
+  return story;
+}
+
+/** @type {(text: string, name: string) => string} */
+const withNames = (text, name) =>
+  text.replaceAll(/\{\{char\}\}|<BOT>/gi, () => name).replaceAll(/\{\{user\}\}|<USER>/gi, "You");
 
 /** @type {(data: any) => boolean} */
 export const isKobold = (data) => Array.isArray(data.actions) && data.prompt !== undefined;
@@ -86,8 +164,8 @@ export const isKobold = (data) => Array.isArray(data.actions) && data.prompt !==
 const TURNS = /\{\{\[(?:INPUT|OUTPUT)(?:_END)?\]\}\}/g; // marks between the writer's and the model's turns
 
 /** A save of KoboldAI Lite: its prompt is the writer's, its actions follow each other.
-    @type {(data: any, name: string) => Story} */
-export function kobold({ story_name, prompt, actions, memory, authorsnote, worldinfo }, name) {
+    @type {(data: any, name: string, warnings?: string[]) => Story} */
+export function kobold({ story_name, prompt, actions, memory, authorsnote, worldinfo }, name, warnings = []) {
   const story = newStory(String(story_name || name));
   for (const [i, text] of [prompt, ...actions].entries()) {
     const said = String(text ?? "").replace(TURNS, "\n");
@@ -96,7 +174,7 @@ export function kobold({ story_name, prompt, actions, memory, authorsnote, world
     story.current = addNode(story, story.current, { text: said, source, state: "stop", seen: true }).id;
   }
   const entries = Array.isArray(worldinfo) ? worldinfo : [];
-  const { lore } = loreFrom({ entries });
+  const { lore } = loreFrom({ entries }, warnings);
   story.parts = {
     memory: String(memory ?? ""),
     note: { text: String(authorsnote ?? ""), depth: null },

@@ -1,20 +1,146 @@
-// Files become stories or lore: by the button Import, or dropped on the page.
+// Files become stories or lore: by the button Import, or dropped on the page. What an import did, and what it
+// has left out, stands above the text until it is read, with a way back.
 
-import { addLore, adopt } from "../story/library.js";
-import { fail } from "../story/session.js";
+import { partsOf } from "../background/parts.js";
+import { changeParts } from "../background/reads.js";
+import { addLore, adopt, createStory, list, openStory, removeForever } from "../story/library.js";
+import { fail, say, session } from "../story/session.js";
+import * as store from "../story/store.js";
+import { textOf } from "../story/tree.js";
+import { Button, changed, html, useChanges } from "../ui/ui.js";
 import { bringBack } from "./backup.js";
 import { fromFile } from "./exchange.js";
 
-/** Opens the story of a file, or adds what else it has; a file of another kind is reported. */
-export async function importFile(file) {
-  try {
-    const found = await fromFile(file);
-    if (Array.isArray(found)) await bringBack(found);
-    else if ("lore" in found) await addLore(found);
-    else await adopt(found);
-  } catch (error) {
-    fail(error);
+/** @import { Lore } from "./exchange.js" */
+/** @import { Story } from "../story/tree.js" */
+
+/** What an import did. `undo`: takes it back.
+    @typedef {{text: string, warnings: string[], undo: () => Promise<unknown>}} Report */
+
+const SHOWN = 8; // warnings of one file
+
+/** @type {Report[]} */
+let reports = [];
+let isReading = "";
+
+/** @type {(next: Report[], name?: string) => void} */
+function show(next, name = "") {
+  reports = next;
+  isReading = name;
+  changed("imported");
+}
+
+/** Opens the stories of files, or adds what else they have; files of other kinds are reported.
+    @type {(files: File[]) => Promise<void>} */
+export async function importFiles(files) {
+  fail(null); // an old error is none of this file
+  const unread = reports;
+  const errors = [];
+  /** @type {Report[]} */
+  const done = [];
+  for (const file of files) {
+    show([...done, ...unread], file.name);
+    try {
+      /** @type {string[]} */
+      const warnings = [];
+      done.unshift({ ...(await took(file.name, await fromFile(file, warnings))), warnings });
+    } catch (error) {
+      errors.push(error.message);
+    }
   }
+  show([...done, ...unread]);
+  if (errors.length) fail({ message: errors.join("\n") });
+}
+
+/** @type {(name: string, found: Story | Story[] | Lore) => Promise<Omit<Report, "warnings">>} */
+async function took(name, found) {
+  const before = session.story.id;
+  if (Array.isArray(found)) {
+    const missing = await bringBack(found);
+    const text = `${name}: ${missing.length} of ${found.length} stories brought back.`;
+    return { text, undo: removal(missing, before) };
+  }
+  if ("lore" in found) {
+    await addLore(found);
+    return { text: `${name}: ${session.said}.`, undo: () => withoutLore(before, found) };
+  }
+  await adopt(found);
+  say(`“${found.name}” is imported`);
+  return {
+    text: `${name} is open as a new story, “${found.name}”: ${factsOf(found)}.`,
+    undo: removal([found], before),
+  };
+}
+
+/** @type {(count: number, one: string, many?: string) => string} */
+const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+
+/** @type {(story: Story) => string} */
+function factsOf(story) {
+  const { memory, lore } = partsOf(story);
+  const text = textOf(story);
+  const words = text.match(/\S+/g)?.length ?? 0;
+  const chapters = text.match(/^# /gm)?.length ?? 0;
+  const facts = [
+    counted(words, "word"),
+    chapters && counted(chapters, "chapter"),
+    memory.trim() && "a memory",
+    lore.length && `${counted(lore.length, "entry", "entries")} of lore`,
+  ];
+  return facts.filter(Boolean).join(", ");
+}
+
+/** Removes imported stories, and opens the one that was open before. One that was changed since goes into the
+    trash.
+    @type {(stories: Story[], before: string) => () => Promise<void>} */
+function removal(stories, before) {
+  const imported = stories.map(({ id, changed: at }) => ({ id, at })); // what is open changes
+  return async () => {
+    const isThere = session.stories.some(({ id }) => id === before);
+    if (imported.some(({ id }) => id === session.story.id))
+      await (isThere ? openStory(before) : createStory());
+    for (const { id, at } of imported) {
+      const head = (await store.stories()).find((one) => one.id === id);
+      if (head?.changed === at) await removeForever([head]);
+      else if (head) store.keep({ ...head, trashed: Date.now() });
+    }
+    await store.flush();
+    await list();
+  };
+}
+
+/** @type {(id: string, found: Lore) => Promise<void>} */
+async function withoutLore(id, { lore }) {
+  if (id !== session.story.id) await openStory(id); // which may be gone
+  if (id !== session.story.id) return;
+  const added = new Set(lore.map((one) => one.id));
+  changeParts({ lore: partsOf(session.story).lore.filter((one) => !added.has(one.id)) });
+}
+
+/** How many warnings are not shown. */
+const more = ({ warnings }) => warnings.length - SHOWN;
+
+/** What the last imports did. */
+export function Imported() {
+  useChanges("imported");
+  const undo = async ({ undo }) => {
+    show(reports.filter((one) => one.undo !== undo));
+    await undo();
+    say("the import is undone");
+  };
+  const read = (report) => show(reports.filter((one) => one !== report));
+  return html`
+    ${isReading && html`<p class="notice" role="status">Reading ${isReading}…</p>`}
+    ${reports.map(
+      (report, i) => html`<div class="notice imported" role="status" key=${reports.length - i}>
+      <div><p>${report.text}</p>${
+        report.warnings.length > 0 &&
+        html`<ul>${report.warnings.slice(0, SHOWN).map((one) => html`<li key=${one}>${one}</li>`)}
+          ${more(report) > 0 && html`<li>… and ${more(report)} more</li>`}</ul>`
+      }</div>
+      <${Button} label="Undo the import" onClick=${() => undo(report)} />
+      <${Button} label="Dismiss" icon="✕" onClick=${() => read(report)} /></div>`,
+    )}`;
 }
 
 const hasFiles = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
@@ -23,9 +149,9 @@ const hasFiles = ({ dataTransfer }) => dataTransfer?.types.includes("Files");
     file. */
 export function takeDrops() {
   addEventListener("dragover", (event) => hasFiles(event) && event.preventDefault());
-  addEventListener("drop", async (event) => {
+  addEventListener("drop", (event) => {
     if (!hasFiles(event)) return;
     event.preventDefault();
-    for (const file of [...(event.dataTransfer?.files ?? [])]) await importFile(file);
+    importFiles([...(event.dataTransfer?.files ?? [])]);
   });
 }

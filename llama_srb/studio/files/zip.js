@@ -4,69 +4,121 @@ const LOCAL = 0x04034b50;
 const CENTRAL = 0x02014b50;
 const END = 0x06054b50;
 const LONGEST_COMMENT = 65_557; // bytes from the last record's beginning to the end of a file
-const MOST = 64e6; // bytes of one file after decompression
+const MOST = 128e6; // bytes of all files that are read, after decompression
 
 /** @typedef {Uint8Array<ArrayBuffer>} Bytes */
 
 const DAMAGED = "the zip file is damaged";
 
-/** The text of one file in a zip; null if it is not there. Error when the zip is none, or damaged.
-    @type {(buffer: ArrayBuffer, wanted: string) => Promise<string | null>} */
-export async function readZipped(buffer, wanted) {
+/** An opened zip file: the paths in it, and the bytes of one; null if it is not there. All files that are
+    read have a bound together, so that a small zip file cannot fill the memory.
+    @typedef {{paths: string[], read: (path: string) => Promise<Uint8Array | null>}} Zip */
+
+/** @typedef {{data: DataView, entries: Map<string, number>, left: number, most: number}} Opened
+    `left`: of the `most` bytes that may come */
+
+/** Opens a zip file; Error when it is none, or damaged.
+    @type {(buffer: ArrayBuffer, most?: number) => Zip} */
+export function unzipped(buffer, most = MOST) {
+  const opened = { data: new DataView(buffer), entries: sound(() => entriesOf(buffer)), left: most, most };
+  const paths = [...opened.entries.keys()];
+  return {
+    paths,
+    read: async (path) => {
+      const lower = path.toLowerCase();
+      const at =
+        opened.entries.get(path) ??
+        opened.entries.get(paths.find((one) => one.toLowerCase() === lower) ?? ""); // as readers of .docx do
+      if (at === undefined) return null;
+      try {
+        return await decompressed(opened, at);
+      } catch (error) {
+        throw soundError(error);
+      }
+    },
+  };
+}
+
+/** @type {(error: any) => Error} */
+const soundError = (error) =>
+  [RangeError, TypeError].includes(error.constructor) ? new Error(DAMAGED) : error; // bytes are not there
+
+/** @type {<T>(work: () => T) => T} */
+function sound(work) {
   try {
-    return await find(buffer, wanted);
+    return work();
   } catch (error) {
-    const isOfBytes = [RangeError, TypeError].includes(error.constructor); // not there, or not compressed
-    throw isOfBytes ? new Error(DAMAGED) : error;
+    throw soundError(error);
   }
 }
 
-/** @type {(buffer: ArrayBuffer, wanted: string) => Promise<string | null>} */
-async function find(buffer, wanted) {
+/** Where the central directory has each path.
+    @type {(buffer: ArrayBuffer) => Map<string, number>} */
+function entriesOf(buffer) {
   const data = new DataView(buffer);
   let at = buffer.byteLength - 22;
   const first = Math.max(0, buffer.byteLength - LONGEST_COMMENT);
   while (at >= first && data.getUint32(at, true) !== END) at--;
   if (at < first) throw new Error("it is no zip file");
+  const entries = new Map();
   let entry = data.getUint32(at + 16, true);
   for (let left = data.getUint16(at + 10, true); left > 0; left--) {
     if (data.getUint32(entry, true) !== CENTRAL) throw new Error(DAMAGED);
     const [name, extra, comment] = [28, 30, 32].map((place) => data.getUint16(entry + place, true));
-    const path = new TextDecoder().decode(new Uint8Array(buffer, entry + 46, name));
-    if (path === wanted) return decompressed(buffer, data, entry);
+    const path = new TextDecoder().decode(new Uint8Array(buffer, entry + 46, name)).replaceAll("\\", "/");
+    if (!entries.has(path)) entries.set(path, entry);
     entry += 46 + name + extra + comment;
   }
-  return null;
+  return entries;
 }
 
-/** @type {(buffer: ArrayBuffer, data: DataView, entry: number) => Promise<string>} */
-async function decompressed(buffer, data, entry) {
+/** @type {(opened: Opened, entry: number) => Promise<Uint8Array>} */
+async function decompressed(opened, entry) {
+  const { data } = opened;
+  const isEncrypted = data.getUint16(entry + 8, true) & 1;
   const method = data.getUint16(entry + 10, true);
   const size = data.getUint32(entry + 20, true);
   const local = data.getUint32(entry + 42, true);
   const begin = local + 30 + data.getUint16(local + 26, true) + data.getUint16(local + 28, true);
-  const packed = new Blob([new Uint8Array(buffer, begin, size)]);
+  if (isEncrypted) throw new Error("the zip file has a password; save it without one");
   if (method !== 0 && method !== 8)
     throw new Error(`the zip file uses the compression ${method}; 0 and 8 can be read`);
-  const content = await (method ? await inflated(packed) : packed).arrayBuffer();
-  if (checksum(new Uint8Array(content)) !== data.getUint32(entry + 16, true)) throw new Error(DAMAGED);
-  return new TextDecoder().decode(content);
+  const packed = new Uint8Array(/** @type {ArrayBuffer} */ (data.buffer), begin, size);
+  const content = await taken(opened, method ? inflating(packed) : new Blob([packed]).stream());
+  if (checksum(content) !== data.getUint32(entry + 16, true)) throw new Error(DAMAGED);
+  return content;
 }
 
-/** @type {(packed: Blob) => Promise<Blob>} */
-async function inflated(packed) {
-  const reader = packed.stream().pipeThrough(new DecompressionStream("deflate-raw")).getReader();
+/** @type {(packed: Uint8Array<ArrayBuffer>) => ReadableStream<Uint8Array>} */
+const inflating = (packed) => new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+
+/** The bytes of a stream, up to those that are left for all files.
+    @type {(opened: Opened, stream: ReadableStream<Uint8Array>) => Promise<Uint8Array>} */
+async function taken(opened, stream) {
+  const reader = stream.getReader();
   const parts = [];
   let length = 0;
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     length += next.value.length;
-    if (length > MOST) throw new Error(`a file in the zip file has more than ${MOST} bytes`);
+    if (length > opened.left) {
+      reader.cancel().catch(() => {});
+      throw new Error(
+        `the files in the zip file have more than ${opened.most} bytes, the most that are read`,
+      );
+    }
     parts.push(next.value);
   }
-  return new Blob(parts);
+  opened.left -= length;
+  const all = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    all.set(part, at);
+    at += part.length;
+  }
+  return all;
 }
 
-/** A zip file of texts by path.
+/** A zip file of texts by path, in their order.
     @type {(files: Record<string, string>) => Bytes[]} */
 export function zipped(files) {
   const parts = [];

@@ -1,5 +1,6 @@
 // The server's state: model, speed, cells, queue, errors, and its return after an outage.
 
+import { Imported } from "../files/importing.js";
 import { learnPresets } from "../settings/presets.js";
 import { writeHere } from "../story/library.js";
 import { AWAY, baseModel, fail, model, onLost, session } from "../story/session.js";
@@ -118,6 +119,7 @@ export function Notices() {
       <span>This story is open in another tab, which can change it.</span>
       <${Button} label="Edit here" onClick=${writeHere} /></div>`
     }
+    <${Imported} />
     <${Conflict} />
     ${STATES[server.state] && html`<p class="notice" role="alert">${STATES[server.state]}</p>`}
     <${Unserved} />

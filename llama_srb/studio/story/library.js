@@ -137,7 +137,9 @@ export async function addLore({ lore, off }) {
   const { story } = session;
   changeParts({ lore: [...partsOf(story).lore, ...lore] });
   const left = off ? `, ${off} that are off left out` : "";
-  say(`${lore.length} entries added to the lore of “${story.name}”${left}`);
+  say(
+    `${lore.length} ${lore.length === 1 ? "entry" : "entries"} added to the lore of “${story.name}”${left}`,
+  );
 }
 
 /** Finds the words in all nodes, and in the names and tags of stories.

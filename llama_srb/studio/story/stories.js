@@ -1,29 +1,16 @@
-// The list of stories: open, rename, create, delete, export and import.
+// The list of stories: open, rename, create, delete.
 
 import { Backup } from "../files/backup.js";
-import { DOCX, toDocx } from "../files/docx.js";
-import { toJson, toMarkdown } from "../files/exchange.js";
-import { importFile } from "../files/importing.js";
-import { commit } from "../text/history.js";
-import { Button, download, html, useChanges, useRef, useState } from "../ui/ui.js";
+import { Files } from "../files/exporting.js";
+import { Button, html, useChanges, useState } from "../ui/ui.js";
 import { createStory, openPlace, openStory, rename, search } from "./library.js";
 import { session } from "./session.js";
 import { Trash } from "./trash.js";
-import { TITLE, textOf } from "./tree.js";
+import { TITLE } from "./tree.js";
 
 export function Stories() {
   useChanges("story", "stories");
-  const file = useRef();
   const { story } = session;
-  const save = (kind, type, write) => () => {
-    commit();
-    download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${kind}`, type, ...[write(story)].flat());
-  };
-  const read = async () => {
-    const [chosen] = file.current.files;
-    file.current.value = "";
-    if (chosen) await importFile(chosen);
-  };
   return html`
     <label class="field">Name <input key=${story.id} maxlength=${TITLE} defaultValue=${story.name}
       onChange=${(event) => rename({ name: event.target.value.trim() || "Untitled" })} /></label>
@@ -34,15 +21,7 @@ export function Stories() {
       <${Button} label="New story" onClick=${() => createStory()} />
       <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
     </div>
-    <div class="tools">
-      <${Button} label="Export Markdown" onClick=${save("md", "text/markdown", toMarkdown)} />
-      <${Button} label="Export Word" onClick=${save("docx", DOCX, toWord)} />
-      <${Button} label="Export JSON" onClick=${save("json", "application/json", toJson)} />
-      <${Button} label="Import" onClick=${() => file.current.click()} />
-      <input type="file" ref=${file} hidden accept=".json,.md,.txt,.markdown,.docx,.lorebook"
-        aria-label="File to import"
-        onChange=${read} />
-    </div>
+    <${Files} />
     <${Backup} />
     <${Search} />
     <ul class="list">${session.stories.map(
@@ -55,8 +34,6 @@ export function Stories() {
     )}</ul>
     <${Trash} />`;
 }
-
-const toWord = (story) => toDocx(story.name, textOf(story));
 
 const facts = (...all) => all.filter(Boolean).join(" · ");
 

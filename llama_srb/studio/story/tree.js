@@ -5,6 +5,8 @@
 // stays as a branch that notes its tail, and takes it back when the writer goes there. A node with children
 // keeps its text; only the piece that the writer is typing grows before its tail.
 
+import { unescaped } from "../files/emphasis.js";
+
 /** @import { Parts } from "../background/parts.js" */
 
 /** A story; times are milliseconds since 1970, and what names a node is its id.
@@ -681,7 +683,7 @@ function commonPrefix(a, b) {
     @type {(story: Story, id: string, usable: (ref: Ref) => boolean) => PromptFields} */
 export function promptFor(story, id, usable) {
   const path = pathTo(story, id);
-  const text = path.map((node) => node.text).join("");
+  const text = unescaped(path.map((node) => node.text).join(""));
   let before = hashed("");
   const fits = path.map(({ ref, text }) => {
     const isSame = ref?.before === before;
@@ -692,7 +694,7 @@ export function promptFor(story, id, usable) {
   for (let i = path.length - 1; i >= 0; i--) {
     const { ref } = path[i];
     const named = ref && fits[i] && usable(ref) ? nameOf(path[i]) : null;
-    if (named) return { prompt: rest || undefined, continue: named, text };
+    if (named) return { prompt: unescaped(rest) || undefined, continue: named, text };
     rest = path[i].text + rest;
   }
   return { prompt: text, text };

@@ -58,6 +58,25 @@ function content({ id, root, current, created, changed, nodes, trashed: _, ...st
   return { ...story, tree: of(root) };
 }
 
+const SIGNS = [
+  "*",
+  "**",
+  "_",
+  "#",
+  "# ",
+  "> ",
+  "\\",
+  " ",
+  "\n",
+  "\t",
+  "a",
+  "🦊",
+  "\u2028",
+  "\u0085",
+  "\u00a0",
+];
+const signs = (random) => Array.from({ length: random.below(30) }, () => random.pick(SIGNS)).join("");
+
 const seeds = (count = SEEDS) => Array.from({ length: count }, (_, i) => randomOf(i + 1));
 
 test("a story that is exported as JSON and imported is the same", async () => {
@@ -81,12 +100,32 @@ test("stories of a backup come back with their ids and times", async () => {
   }
 });
 
-test("a text that is exported as Markdown and imported is the same", async () => {
+test("a text that is exported as Markdown and imported is the same, whatever its signs", async () => {
   for (const random of seeds()) {
     const story = randomStory(random);
+    write(story, textOf(story) + signs(random));
     const found = await read(toMarkdown(story), "fox.md");
-    assert.deepEqual([found.name, textOf(found)], [story.name, textOf(story)]);
+    assert.equal(textOf(found), textOf(story));
   }
+});
+
+const FILES = [
+  "# The *fox*\n\nOnce.\n",
+  "# A\nB\n",
+  "## Two\n",
+  "Once.\n\n",
+  "\n",
+  "# \n",
+  "a \\* b _c_ #d\n",
+];
+
+test("a Markdown file that is imported and exported is the same, but for line ends", async () => {
+  for (const file of FILES) {
+    const [plain, marked, returns] = [file, `\ufeff${file}`, file.replaceAll("\n", "\r\n")];
+    for (const one of [plain, marked, returns]) assert.equal(toMarkdown(await read(one, "x.md")), file);
+  }
+  assert.equal((await read(FILES[0], "x.md")).name, "The fox");
+  assert.equal((await read(FILES[3], "x.md")).name, "x");
 });
 
 test("a text without a heading is named after its file", async () => {
@@ -226,7 +265,11 @@ const WRONG = {
     /^a.docx is no story: it is no zip file$/,
   ],
   "an empty Word file": ["", "a.docx", /^a.docx is no story: it is no zip file$/],
-  "a picture": [new Uint8Array([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10, 0, 0, 0, 13]), "story.md", NO_TEXT],
+  "a picture": [
+    new Uint8Array([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10, 0, 0, 0, 13]),
+    "story.md",
+    /^story.md is no story: it is a picture \(PNG\)/,
+  ],
   "a null character": ["Once\0upon", "story.md", NO_TEXT],
   "latin-1": [Buffer.from("Es wäre", "latin1"), "story.md", NO_TEXT],
   "utf-16": [Buffer.from("\ufeffOnce", "utf16le"), "story.md", NO_TEXT],

@@ -31,6 +31,15 @@ beforeEach(() => {
   Object.assign(session, { story: null, models: [], reads: null });
 });
 
+test("no escape of the text reaches a prompt", () => {
+  const [text, seen] = ["\\# One\n\\*a\\* C:\\b. ", "# One\n*a* C:\\b."];
+  const story = storyOf(text);
+  assert.equal(body(story, cutAt(story, heldBack(story, Infinity)).id, 1).prompt, seen);
+  const all = `${text}A \\*b\\* c. Then \\*d\\* e.`;
+  const rewrite = rewriting(all, text.length, all.indexOf(" Then"));
+  assert.deepEqual([rewrite.prompt, rewrite.rank_by.following.text], [seen, " Then *d* e."]);
+});
+
 // ---- rewrites ----------------------------------------------------------------------------------------
 
 /** The fields for n rewrites of the characters of a text that are selected. */

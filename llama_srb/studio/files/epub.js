@@ -1,0 +1,108 @@
+// EPUB files become text: the chapters in the order of the book, whatever their files are called.
+
+import { lookOf, paragraphsWithin, parsedHtml, rulesOf } from "./html.js";
+import { textIn } from "./paragraphs.js";
+import { allOf, decoded, escaped, pauses, readXml, resolved } from "./xml.js";
+import { unzipped } from "./zip.js";
+
+/** @import { Look } from "./html.js" */
+/** @import { Paragraph } from "./paragraphs.js" */
+/** @import { Zip } from "./zip.js" */
+
+const FONTS = ["http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"]; // obfuscated only
+export const GENERATOR = "llama-srb studio";
+const CHAPTERS = /^(application\/xhtml\+xml|text\/html|application\/html)$/i;
+
+// Chapters are XHTML, but many are no XML, so all are read as HTML, which has no empty elements but these.
+const EMPTY =
+  /<(?!(?:area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr)\b)([a-z][\w:-]*)(\s[^<>]*?)?\/>/gi;
+const CDATA = /<!\[CDATA\[(.*?)\]\]>/gs;
+
+/** The title and the text of an EPUB.
+    @type {(buffer: ArrayBuffer) => Promise<{title: string, text: string}>} */
+export async function fromEpub(buffer) {
+  const zip = unzipped(buffer);
+  await refuseEncrypted(zip);
+  const container = await readXml(zip, "META-INF/container.xml");
+  const path = allOf(container, "rootfile")[0]?.getAttribute("full-path");
+  const book = path ? await readXml(zip, decodeURIComponent(path)) : null;
+  if (!path || !book) throw new Error("it has no list of its chapters (META-INF/container.xml)");
+  const isOurs = allOf(book, "meta").some(
+    (one) => one.getAttribute("name") === "generator" && one.getAttribute("content") === GENERATOR,
+  );
+  /** @type {Paragraph[]} */
+  const all = [];
+  const pause = pauses();
+  for (const chapter of chaptersOf(book, path)) {
+    const read = await paragraphsOf(zip, chapter);
+    if (!isOurs && all.length && read[0]) read[0].spaced = true;
+    for (const one of read) all.push(one);
+    const wait = pause();
+    if (wait) await wait;
+  }
+  if (!all.length) throw new Error("it has no chapters with text");
+  return { title: allOf(book, "title")[0]?.textContent?.trim() ?? "", text: await textIn(all) };
+}
+
+/** @type {(zip: Zip) => Promise<void>} */
+async function refuseEncrypted(zip) {
+  const found = await readXml(zip, "META-INF/encryption.xml");
+  const methods = allOf(found, "EncryptedData").map((one) =>
+    allOf(one, "EncryptionMethod")
+      .find((method) => method.parentElement === one)
+      ?.getAttribute("Algorithm"),
+  );
+  if (methods.some((method) => !FONTS.includes(method ?? "")))
+    throw new Error("it is encrypted (DRM); only the program of its shop can read it");
+}
+
+/** The paths of the chapters in their order; a file that is named twice, for two parts of it, is there once.
+    @type {(book: Document, path: string) => string[]} */
+function chaptersOf(book, path) {
+  const items = new Map(allOf(book, "item").map((one) => [one.getAttribute("id"), one]));
+  const named = allOf(book, "itemref").map((one) => items.get(one.getAttribute("idref")));
+  const chapters = named.filter(
+    (one) =>
+      one &&
+      CHAPTERS.test(one.getAttribute("media-type")?.trim() ?? "") &&
+      !/\bnav\b/.test(one.getAttribute("properties") ?? ""),
+  );
+  return [...new Set(chapters.map((one) => resolved(path, one?.getAttribute("href") ?? "")))];
+}
+
+/** @type {(zip: Zip, path: string) => Promise<Paragraph[]>} */
+async function paragraphsOf(zip, path) {
+  const bytes = await zip.read(path);
+  if (!bytes) throw new Error(`its chapter ${path} is missing`);
+  const source = decoded(bytes)
+    .replaceAll(EMPTY, "<$1$2></$1>")
+    .replaceAll(CDATA, (_, text) => escaped(text));
+  const parsed = parsedHtml(source);
+  return paragraphsWithin(parsed.body, { looks: await looksOf(zip, path, parsed) });
+}
+
+/** How elements look by the style sheets: many books have italics only there.
+    @type {(zip: Zip, path: string, parsed: Document) => Promise<Map<Element, Look>>} */
+async function looksOf(zip, path, parsed) {
+  const links = allOf(parsed, "link").filter((one) => /stylesheet/i.test(one.getAttribute("rel") ?? ""));
+  const files = await Promise.all(
+    links.map((one) => zip.read(resolved(path, one.getAttribute("href") ?? "")).catch(() => null)),
+  );
+  const sheets = [
+    ...files.flatMap((bytes) => (bytes ? [new TextDecoder().decode(bytes)] : [])),
+    ...allOf(parsed, "x-style").map((one) => one.textContent ?? ""),
+  ];
+  /** @type {Map<Element, Look>} */
+  const looks = new Map();
+  for (const rule of sheets.flatMap(rulesOf)) apply(rule, parsed, looks);
+  return looks;
+}
+
+/** @type {(rule: CSSStyleRule, parsed: Document, looks: Map<Element, Look>) => void} */
+function apply({ style, selectorText }, parsed, looks) {
+  const look = lookOf(style);
+  const given = Object.entries(look).filter(([, value]) => value !== null);
+  if (!given.length) return;
+  for (const element of parsed.querySelectorAll(selectorText))
+    looks.set(element, { ...(looks.get(element) ?? look), ...Object.fromEntries(given) });
+}

@@ -1,0 +1,60 @@
+// The buttons that save the open story as a file, and the one that imports files.
+
+import { session } from "../story/session.js";
+import * as store from "../story/store.js";
+import { textOf } from "../story/tree.js";
+import { commit } from "../text/history.js";
+import { Button, download, html, useRef } from "../ui/ui.js";
+import { toJson, toMarkdown } from "./exchange.js";
+import { importFiles } from "./importing.js";
+import { DOCX, toDocx } from "./todocx.js";
+import { EPUB, toEpub } from "./toepub.js";
+
+/** @import { Story } from "../story/tree.js" */
+
+const AUTHOR = "studio.author";
+
+/** @type {[label: string, ending: string, type: string, write: (story: Story) => any][]} */
+const KINDS = [
+  ["Markdown", "md", "text/markdown", toMarkdown],
+  ["Word", "docx", DOCX, (story) => toDocx(story.name, textOf(story))],
+  ["EPUB", "epub", EPUB, (story) => toEpub(aboutOf(story), textOf(story))],
+  ["JSON", "json", "application/json", toJson],
+];
+
+/** @type {(story: Story & {language?: string}) => import("./toepub.js").About} */
+const aboutOf = ({ id, name, changed, language }) => ({
+  id,
+  title: name,
+  author: store.read(AUTHOR, ""),
+  language: language || navigator.language || "en",
+  changed,
+});
+
+/** @type {(ending: string, type: string, write: (story: Story) => any) => Promise<void>} */
+async function save(ending, type, write) {
+  commit();
+  const { story } = session;
+  const parts = [await write(story)].flat();
+  download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${ending}`, type, ...parts);
+}
+
+export function Files() {
+  const file = useRef();
+  const read = async () => {
+    const chosen = [...file.current.files];
+    file.current.value = "";
+    await importFiles(chosen);
+  };
+  return html`<div class="tools">
+      ${KINDS.map(
+        ([label, ending, type, write]) => html`<${Button} key=${label} label=${`Export ${label}`}
+        onClick=${() => save(ending, type, write)} />`,
+      )}
+      <${Button} label="Import" onClick=${() => file.current.click()} />
+      <input type="file" ref=${file} hidden multiple aria-label="File to import" onChange=${read} />
+    </div>
+    <label class="field" title="Stands in EPUB files">Author <input autocomplete="name"
+      defaultValue=${store.read(AUTHOR, "")}
+      onChange=${({ target }) => store.save(AUTHOR, target.value.trim())} /></label>`;
+}

@@ -1,0 +1,297 @@
+// HTML becomes text, and text HTML: of EPUB's chapters, and of what Word, Google Docs and pages copy.
+//
+// Emphasis, headings, lists, quotes and rules are kept; the rest of the looks is left out.
+
+import { run } from "./emphasis.js";
+import { byLines, paragraphsOf, textOfParagraphs, withoutBold } from "./paragraphs.js";
+import { escaped } from "./xml.js";
+
+/** @import { Run } from "./emphasis.js" */
+/** @import { Paragraph } from "./paragraphs.js" */
+
+/** How an element's text looks; null: as around it. `isPre`: its blanks count.
+    @typedef {{italic: boolean | null, bold: boolean | null, isPre: boolean | null}} Look */
+
+/** @type {(words: string) => Set<string>} */
+const names = (words) => new Set(words.split(" "));
+const LEFT_OUT = names(
+  "head script x-style template noscript iframe object svg select button input textarea rt rp del title nav",
+);
+const BLOCKS = names(
+  "address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure " +
+    "footer form h1 h2 h3 h4 h5 h6 header hgroup hr html li main ol p pre section summary table tbody " +
+    "tfoot thead tr ul",
+);
+const APART = names("p blockquote ul ol dl pre h1 h2 h3 h4 h5 h6 table hr"); // as browsers show them
+/** @type {Record<string, Look>} */
+const LOOKS = Object.fromEntries([
+  ...["i", "em", "cite", "dfn", "var"].map((name) => [name, { italic: true, bold: null, isPre: null }]),
+  ...["b", "strong"].map((name) => [name, { italic: null, bold: true, isPre: null }]),
+  ["pre", { italic: null, bold: null, isPre: true }],
+]);
+export const SPACED = "spaced"; // the class of our own paragraphs behind a blank line
+
+// The page's Content-Security-Policy refuses styles in what is parsed here, too, and the console would tell
+// each: so they get other names before.
+
+const STYLE_TAGS = /<(\/?)style\b/gi;
+const STYLE_ATTRIBUTES = /(<[a-z][^<>]*\s)style(\s*=)/gi;
+const STYLE = "data-style";
+
+/** @type {(source: string) => Document} */
+export function parsedHtml(source) {
+  const named = source.replaceAll(STYLE_TAGS, "<$1x-style").replaceAll(STYLE_ATTRIBUTES, `$1${STYLE}$2`);
+  return new DOMParser().parseFromString(named, "text/html");
+}
+
+/** The rules of a style sheet.
+    @type {(css: string) => CSSStyleRule[]} */
+export function rulesOf(css) {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(css.replaceAll(/@import[^;]*;?/gi, "")); // of which a sheet of this kind complains
+  return [...sheet.cssRules].filter((rule) => rule instanceof CSSStyleRule);
+}
+
+/** What an element's attribute says. `isSpaced`: whether space is before it; null: as elements of its name.
+    @typedef {{look: Look | null, isHidden: boolean, isSpaced: boolean | null}} Own */
+/** @type {Map<string, Own>} */
+const known = new Map();
+const MOST = 1000; // that are remembered
+
+/** @type {(element: Element) => Own} */
+function ownOf(element) {
+  const css = element.getAttribute(STYLE) ?? "";
+  const found = known.get(css);
+  if (found) return found;
+  const style = css ? rulesOf(`x { ${css} }`)[0]?.style : null;
+  const own = {
+    look: style ? lookOf(style) : null,
+    isHidden: style?.display === "none",
+    isSpaced: style?.marginTop ? !/^0(?![.\d])/.test(style.marginTop) : null,
+  };
+  if (known.size > MOST) known.clear();
+  known.set(css, own);
+  return own;
+}
+
+/** What holds where a reader is.
+    @typedef {{italic: boolean, bold: boolean, isPre: boolean, kind: Paragraph["kind"],
+      level: number}} Place */
+/** `isLine`: the line counts, though it has no words; `item`: the mark of a list's item, which the next line
+    takes.
+    @typedef {{all: Paragraph[], runs: Run[], isLine: boolean, spaced: boolean, isApart: boolean,
+      item: {kind: "bullet" | "number", level: number} | null, looks: Map<Element, Look>}} Reader */
+
+/** The paragraphs within an element. `isApart`: paragraphs are apart, as pages show them; `looks`: how
+    elements look by style sheets.
+    @type {(within: Element, options?: {isApart?: boolean, looks?: Map<Element, Look>}) => Paragraph[]} */
+export function paragraphsWithin(within, { isApart = false, looks = new Map() } = {}) {
+  /** @type {Reader} */
+  const reader = { all: [], runs: [], isLine: false, spaced: false, isApart, item: null, looks };
+  const place = /** @type {Place} */ ({ italic: false, bold: false, isPre: false, kind: "text", level: 0 });
+  readElement(reader, within, place);
+  flush(reader, place);
+  return reader.all.flatMap(byLines);
+}
+
+/** @type {(reader: Reader, element: Element, outer: Place) => void} */
+function readElement(reader, element, outer) {
+  const name = element.localName.toLowerCase();
+  if (LEFT_OUT.has(name) || isHidden(element)) return;
+  const isBlock = BLOCKS.has(name);
+  const place = placeIn(element, name, outer, reader.looks.get(element));
+  if (isBlock) {
+    flush(reader, outer);
+    reader.spaced ||= reader.all.length > 0 && isSpaced(reader, element, name);
+  }
+  if (name === "br") addLine(reader);
+  else if (name === "hr")
+    reader.all.push({ kind: "break", level: 0, runs: [run("***")], spaced: taken(reader) });
+  else if (isListMark(element)) reader.item = itemOf(element.textContent ?? "");
+  else if (isNoteCall(element)) add(reader, `[${element.textContent?.replace(/[[\]\s]/g, "")}]`, place);
+  else readChildren(reader, element, name, place);
+  if (isBlock) flush(reader, place);
+  if (name === "li") reader.item = null;
+}
+
+/** @type {(reader: Reader, element: Element, name: string, place: Place) => void} */
+function readChildren(reader, element, name, place) {
+  if (/^t[dh]$/.test(name) && element.previousElementSibling) reader.runs.push(run("\t"));
+  let number = Number.parseInt(element.getAttribute("start") ?? "1", 10);
+  for (const child of element.childNodes) {
+    if (child instanceof Element) {
+      if (child.localName.toLowerCase() === "li") {
+        flush(reader, place);
+        number = Number.parseInt(child.getAttribute("value") ?? "", 10) || number;
+        reader.item = name === "ol" ? { kind: "number", level: number++ } : { kind: "bullet", level: 0 };
+      }
+      readElement(reader, child, place);
+    } else if (child instanceof Text) add(reader, child.nodeValue ?? "", place);
+  }
+}
+
+/** @type {(element: Element) => boolean} */
+const isHidden = (element) => element.hasAttribute("hidden") || ownOf(element).isHidden;
+
+/** Whether an element is the mark that Word puts before an item of a list.
+    @type {(element: Element) => boolean} */
+const isListMark = (element) => /mso-list:\s*ignore/i.test(element.getAttribute(STYLE) ?? "");
+
+/** @type {(mark: string) => Reader["item"]} */
+function itemOf(mark) {
+  const number = /^\s*(\d{1,4})[.)]/.exec(mark)?.[1];
+  return number ? { kind: "number", level: Number(number) } : { kind: "bullet", level: 0 };
+}
+
+/** @type {(element: Element) => boolean} */
+const isNoteCall = (element) =>
+  element.getAttribute("role") === "doc-noteref" ||
+  /\bnoteref\b/.test(element.getAttribute("epub:type") ?? "");
+
+/** Whether space is before an element: as browsers show pages, but not where Word and Google say that there
+    is none; else as our own files say.
+    @type {(reader: Reader, element: Element, name: string) => boolean} */
+function isSpaced({ isApart }, element, name) {
+  if (!isApart) return element.classList.contains(SPACED);
+  const { isSpaced: own } = ownOf(element);
+  if (own !== null) return own;
+  return APART.has(name) && !element.parentElement?.closest("li") && !/^Mso/.test(element.className);
+}
+
+/** @type {(reader: Reader) => boolean} */
+function taken(reader) {
+  const { spaced } = reader;
+  reader.spaced = false;
+  return spaced;
+}
+
+/** @type {(element: Element, name: string, outer: Place, sheet: Look | undefined) => Place} */
+function placeIn(element, name, outer, sheet) {
+  const place = { ...outer };
+  const level = /^h([1-6])$/.exec(name)?.[1];
+  if (level) Object.assign(place, { kind: "heading", level: Number(level) });
+  if (name === "blockquote") place.kind = "quote";
+  for (const look of [LOOKS[name], sheet, ownOf(element).look]) {
+    place.italic = look?.italic ?? place.italic;
+    place.bold = look?.bold ?? place.bold;
+    place.isPre = look?.isPre ?? place.isPre;
+  }
+  return place;
+}
+
+/** @type {Record<string, number>} */
+const WEIGHTS = { bold: 700, bolder: 700, normal: 400, lighter: 400 };
+
+/** @type {(style: CSSStyleDeclaration) => Look} */
+export const lookOf = ({ fontStyle, fontWeight, whiteSpace }) => ({
+  italic: fontStyle ? /^(italic|oblique)/.test(fontStyle) : null,
+  bold: fontWeight ? (WEIGHTS[fontWeight] ?? Number(fontWeight)) >= 600 : null,
+  isPre: whiteSpace ? /^(pre|break-spaces)/.test(whiteSpace) : null,
+});
+
+/** @type {(reader: Reader, text: string, place: Place) => void} */
+function add(reader, text, { italic, bold, isPre }) {
+  const last = reader.runs.at(-1)?.text ?? "\n";
+  const words = isPre
+    ? text
+    : text.replaceAll(/[ \t\n\r\f]+/g, " ").replace(/^ /, /[ \n\t]$/.test(last) ? "" : " ");
+  if (words) reader.runs.push(run(words, italic, bold));
+  // Word's empty paragraphs have such a blank
+  reader.isLine ||= words !== "" && (isPre || words.includes("\u00a0"));
+}
+
+/** @type {(reader: Reader) => void} */
+function addLine(reader) {
+  reader.runs.push(run("\n"));
+  reader.isLine = true;
+}
+
+/** Ends a line.
+    @type {(reader: Reader, place: Place) => void} */
+function flush(reader, { kind, level, isPre }) {
+  const all = trimmed(reader.runs, isPre);
+  const runs = kind === "heading" ? withoutBold(all) : all;
+  const hasWords = runs.some(({ text }) => isPre || text.trim());
+  if (hasWords)
+    reader.all.push({
+      kind,
+      level,
+      ...(kind === "heading" ? null : reader.item),
+      runs,
+      spaced: taken(reader),
+    });
+  else if (reader.isLine)
+    reader.all.push({ kind: "text", level: 0, runs: isPre ? runs : [], spaced: taken(reader) });
+  if (hasWords) reader.item = null;
+  Object.assign(reader, { runs: [], isLine: false });
+}
+
+/** Runs without the line break at the end, which shows nothing, and without blanks there.
+    @type {(runs: Run[], isPre: boolean) => Run[]} */
+function trimmed(runs, isPre) {
+  const all = runs.map((one) => ({ ...one }));
+  const blanks = () => {
+    for (let last = all.at(-1); last && !isPre; last = all.at(-1)) {
+      last.text = last.text.replace(/ +$/, "");
+      if (last.text) break;
+      all.pop();
+    }
+  };
+  blanks();
+  const last = all.at(-1);
+  if (last) last.text = last.text.replace(/\n$/, "");
+  if (last?.text === "") all.pop();
+  blanks();
+  return all;
+}
+
+// ---- text from and to other programs -----------------------------------------------------------------
+
+/** The text of HTML, as of the clipboard.
+    @type {(html: string) => string} */
+export function fromHtml(html) {
+  const paragraphs = paragraphsWithin(parsedHtml(html).body, { isApart: true });
+  return textOfParagraphs(paragraphs).replaceAll("\r", "");
+}
+
+/** The text as HTML, for the clipboard.
+    @type {(text: string) => string} */
+export const toHtml = (text) =>
+  htmlOf(text, (one) => {
+    if (!one) return ' style="margin:0 2em"';
+    const centred = one.kind === "break" ? ";text-align:center" : "";
+    return ` style="white-space:pre-wrap;margin:${one.spaced ? "1em 0 0" : "0"}${centred}"`;
+  });
+
+/** The text as HTML. `look`: the attributes of a paragraph, or of what is around some.
+    @type {(text: string, look: (paragraph?: Paragraph) => string) => string} */
+export function htmlOf(text, look) {
+  const all = [...paragraphsOf(text)];
+  return all
+    .map((one, i) => {
+      const list = LISTS[one.kind];
+      const begins = list && all[i - 1]?.kind !== one.kind ? `<${list}${look()}>` : "";
+      const ends = list && all[i + 1]?.kind !== one.kind ? `</${list}>` : "";
+      return begins + paragraphHtml(one, look(one), look()) + ends;
+    })
+    .join("\n");
+}
+
+/** @type {Partial<Record<Paragraph["kind"], string>>} */
+const LISTS = { bullet: "ul", number: "ol" };
+
+/** @type {(paragraph: Paragraph, look: string, around: string) => string} */
+function paragraphHtml({ kind, level, runs }, look, around) {
+  const words = runs.map(runHtml).join("") || "<br/>";
+  if (kind === "heading") return `<h${level}${look}>${words}</h${level}>`;
+  if (kind === "quote") return `<blockquote${around}><p${look}>${words}</p></blockquote>`;
+  if (kind === "bullet") return `<li${look}>${words}</li>`;
+  if (kind === "number") return `<li value="${level}"${look}>${words}</li>`;
+  return `<p${look}>${words}</p>`;
+}
+
+/** @type {(one: Run) => string} */
+function runHtml({ text, italic, bold }) {
+  const inner = italic ? `<em>${escaped(text)}</em>` : escaped(text);
+  return bold ? `<strong>${inner}</strong>` : inner;
+}

@@ -1,0 +1,173 @@
+"""Documents go in and out with nothing eaten: random texts through Word, and samples of many programs.
+
+Reading XML needs a page. The samples and the texts that are expected of them: tests/support/documents.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import pytest
+from docx.oxml.ns import nsmap
+from playwright.sync_api import Error, Page
+
+from tests.support.documents import EPUB, archive
+from tests.support.long import amount
+from tests.support.places import ROOT
+
+SAMPLES = ROOT / "tests/support/documents"
+SEEDS = amount(150, 5000)
+
+ROUND = """async ([kind, seeds]) => {
+    const load = (path) => import(new URL(`studio/files/${path}.js`, document.baseURI));
+    const ways = {
+        docx: async (text) => {
+            const [{ toDocx }, { fromDocx }] = await Promise.all(["todocx", "docx"].map(load));
+            return fromDocx(await new Blob(await toDocx("T", text)).arrayBuffer());
+        },
+        html: async (text) => {
+            const { fromHtml, toHtml } = await load("html");
+            return fromHtml(`<meta charset="utf-8">${toHtml(text)}`);
+        },
+        epub: async (text) => {
+            const [{ toEpub }, { fromEpub }] = await Promise.all(["toepub", "epub"].map(load));
+            const about = { id: "a", title: "T", author: "", language: "en", changed: 0 };
+            return (await fromEpub(await new Blob(await toEpub(about, text)).arrayBuffer())).text;
+        },
+        markdown: async (text) => {
+            const [{ fromFile, toMarkdown }, { newStory, textOf, write }] =
+                await Promise.all(["exchange", "../story/tree"].map(load));
+            const story = newStory();
+            write(story, text);
+            return textOf(await fromFile(new File([toMarkdown(story)], "a.md")));
+        },
+    };
+    const signs = ["*", "*", "**", "***", "\\\\", "a", "b ", " ", "_", "#", "\\n# ", "\\n> ", "\\n- ",
+        "\\n7. ", "\\n***\\n", "\\n* * *\\n", "\\n", "\\n\\n", "\\n\\n\\n", "\\t", "🦊", "\\u00a0", "\\u2028",
+        "\\u0085", "<&>\\"'", "]]>", "•", "\\ufeff", "\\ufffd", "né 日本", "\\u202e", "[^1]",
+        "\\n\\n[^1]: a"];
+    const anywhere = (random) => {
+        const at = Math.floor(random() * (random() < 0.1 ? 0x10ffff : 0x300));
+        const one = String.fromCodePoint(at);
+        return /[^\\t\\n\\u0020-\\ud7ff\\ue000-\\ufffd\\u{10000}-\\u{10ffff}]/u.test(one) ? "x" : one;
+    };
+    const { blockOf, lineOf } = await load("emphasis");
+    const { withoutBold } = await load("paragraphs");
+    const looks = (line) => { // HTML has neither escapes nor bold headings
+        const { kind, level, runs } = blockOf(line);
+        const plain = runs.map((one) => ({ ...one, literal: false }));
+        return lineOf({ kind, level, runs: kind === "heading" ? withoutBold(plain) : plain });
+    };
+    const same = (text) => ["epub", "html"].includes(kind) ? text.split("\\n").map(looks).join("\\n") : text;
+    for (let seed = 1; seed <= seeds; seed++) {
+        let state = seed;
+        const random = () => {
+            state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+            return state / 2 ** 32;
+        };
+        const pick = () => random() < 0.2 ? anywhere(random) : signs[Math.floor(random() * signs.length)];
+        const text = Array.from({ length: Math.floor(random() * 40) }, pick).join("");
+        const found = await ways[kind](text);
+        if (same(found) !== same(text)) return { seed, text, found };
+    }
+    return null;
+}"""
+
+
+def test_any_text_is_the_same_after_word_and_markdown_and_looks_the_same_after_html(page: Page) -> None:
+    for kind in ("docx", "markdown", "epub", "html"):
+        assert page.evaluate(ROUND, [kind, SEEDS]) is None
+
+
+READ = """async ([name, data]) => {
+    const load = (path) => import(new URL(`studio/${path}.js`, document.baseURI));
+    const [{ fromFile }, { textOf }] = await Promise.all(["files/exchange", "story/tree"].map(load));
+    const bytes = Uint8Array.from(atob(data), (one) => one.charCodeAt(0));
+    return textOf(await fromFile(new File([bytes], name)));
+}"""
+
+
+def read(page: Page, name: str, content: bytes) -> str:
+    """The text of the story that a file becomes."""
+    text: str = page.evaluate(READ, [name, base64.b64encode(content).decode()])
+    return text
+
+
+def test_a_document_of_any_program_becomes_the_text_that_is_expected(page: Page) -> None:
+    samples = sorted(SAMPLES.glob("*.txt"))
+    assert len(samples) > 15
+    wrong = {}
+    for expected in samples:
+        sample = expected.with_suffix("")
+        text = read(page, sample.name, sample.read_bytes())
+        if text != expected.read_text(encoding="utf-8"):
+            wrong[sample.name] = text
+    assert wrong == {}
+
+
+OFFICE = """<html xmlns:o="urn:schemas-microsoft-com:office:office"><head>
+<meta name=Generator content="Microsoft Word 15">
+<style>p.MsoNormal {margin:0cm; font-family:Calibri}</style></head><body lang=EN-GB><!--StartFragment-->
+<h1>Chapter <i>1</i><o:p></o:p></h1>
+<p class=MsoNormal>It was <i style='mso-bidi-font-style:normal'>late</i>, and
+<b>dark</b>.<o:p></o:p></p>
+<p class=MsoNormal><o:p>&nbsp;</o:p></p>
+<p class=MsoNormal style='text-align:center'><span style='color:red'>Red &amp; <u>under</u></span></p>
+<p class=MsoListParagraph style='mso-list:l0 level1 lfo1'><![if !supportLists]><span
+style='font-family:Symbol'><span style='mso-list:Ignore'>·<span style='font:7.0pt "Times New Roman"'>&nbsp;
+</span></span></span><![endif]>An item</p>
+<p class=MsoListParagraph><span style='mso-list:Ignore'>3.<span>&nbsp; </span></span>The third</p>
+<!--EndFragment--></body></html>"""
+GOOGLE = """<meta charset="utf-8"><b style="font-weight:normal;" id="docs-internal-guid-1"><h2 dir="ltr"
+style="margin-top:18pt"><span style="font-size:16pt;font-weight:400">Two</span></h2><p dir="ltr"
+style="line-height:1.38;margin-top:0pt;margin-bottom:0pt;"><span
+style="font-weight:400;font-style:normal">A </span><span
+style="font-weight:700;font-style:italic;white-space:pre-wrap;">bold  one</span></p><br />
+<ul style="margin-top:0;margin-bottom:0"><li dir="ltr" style="list-style-type:disc"><p dir="ltr"
+style="margin-top:0pt"><span style="font-weight:400">x</span></p></li></ul></b>"""
+WEB = """<p>It was <b>late</b>.<p>Tom &amp; Mia <i>slept</i>.<script>1</script><hr>
+<blockquote><p>To be.</p></blockquote>"""
+CLIPBOARDS = {
+    OFFICE: "# Chapter *1*\nIt was *late*, and **dark**.\n\nRed & under\n- An item\n3. The third",
+    GOOGLE: "## Two\nA ***bold  one***\n\n- x",
+    WEB: "It was **late**.\n\nTom & Mia *slept*.\n\n***\n\n> To be.",
+    "no <em>marks</em>, 5 * 3": "no *marks*, 5 * 3",
+    "<pre>a\n  b\n</pre>": "a\n  b",
+    "": "",
+}
+
+
+def test_what_word_google_and_pages_copy_becomes_text_with_its_emphasis(page: Page) -> None:
+    found = page.evaluate(
+        """(all) => import(new URL("studio/files/html.js", document.baseURI))
+            .then(({ fromHtml }) => all.map(fromHtml))""",
+        list(CLIPBOARDS),
+    )
+    assert found == list(CLIPBOARDS.values())
+
+
+WORDS = f'<w:document xmlns:w="{nsmap["w"]}"><w:body><w:p><w:r><w:t>x</w:t></w:r></w:p></w:body></w:document>'
+TYPES = "<Types><Override ContentType='application/vnd.ms-word.wordprocessingml'/></Types>"
+DRM = """<encryption xmlns:e="http://www.w3.org/2001/04/xmlenc#"><e:EncryptedData><e:EncryptionMethod
+    Algorithm="http://www.w3.org/2001/04/xmlenc#aes128-cbc"/></e:EncryptedData></encryption>"""
+PASSWORD = """<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"><m:file-entry>
+    <m:encryption-data/></m:file-entry></m:manifest>"""
+ODT = "application/vnd.oasis.opendocument.text"
+REFUSED = {
+    "drm.epub": ({"mimetype": EPUB, "META-INF/encryption.xml": DRM}, "it is encrypted (DRM)"),
+    "bare.epub": ({"mimetype": EPUB}, "it has no list of its chapters"),
+    "secret.odt": ({"mimetype": ODT, "META-INF/manifest.xml": PASSWORD}, "it has a password"),
+    "bare.odt": ({"mimetype": ODT}, "it has no content.xml"),
+    "bare.docx": ({"[Content_Types].xml": TYPES}, "it has no word/document.xml"),
+    "cut.docx": (
+        {"[Content_Types].xml": TYPES, "word/document.xml": WORDS[:-20]},
+        "its word/document.xml is damaged",
+    ),
+}
+
+
+def test_a_document_that_cannot_be_read_is_refused_with_what_is_wrong(page: Page) -> None:
+    for name, (files, message) in REFUSED.items():
+        with pytest.raises(Error, match=re.escape(f"{name} is no story: {message}")):
+            read(page, name, archive(files))
