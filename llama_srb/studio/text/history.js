@@ -96,7 +96,8 @@ function expanded(steps, text) {
   return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
 }
 
-/** @type {(text: string, at: number) => void} */
+/** `changes`: what was replaced by what, in the old text's places.
+    @type {(text: string, at: number, changes?: [from: number, to: number, by: string][]) => void} */
 export function typed(text, at) {
   Object.assign(session, { text, at });
   clearTimeout(typing);

@@ -1,16 +1,14 @@
 // The book at a glance: its chapters, from headings, and find and replace over its whole text.
 
 import { refresh, say, session } from "../story/session.js";
-import { Button, changed, html, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
-import { goTo, unmark } from "./found.js";
+import { Button, changed, html, useChanges, useLayoutEffect, useRef, useState } from "../ui/ui.js";
+import { goTo, unmark } from "./field.js";
 import { commit, typed } from "./history.js";
-import { counting } from "./pieces.js";
+import { wordsIn } from "./words.js";
 
 const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–—-].{0,80})?";
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
 const HEADING = new RegExp(`^(?:(#{1,6}) +(.+)|(${NAMED}|${NUMBERED}))$`, "gim");
-
-const wordsIn = counting();
 
 /** The headings of a text: where each begins, its level, its title, and the words up to the next one. */
 export function headingsOf(text) {
@@ -19,8 +17,7 @@ export function headingsOf(text) {
     level: marks?.length ?? 1,
     title: (title ?? plain).trim(),
   }));
-  const words = wordsIn(found.map(({ at }, i) => text.slice(at, found[i + 1]?.at)));
-  return found.map((one, i) => ({ ...one, words: words[i] }));
+  return found.map((one, i) => ({ ...one, words: wordsIn(one.at, found[i + 1]?.at) }));
 }
 
 export function Outline() {
@@ -47,7 +44,7 @@ function Find() {
   const [exact, setExact] = useState(false);
   const [last, setLast] = useState(null); // the place that was found last
   const other = useRef();
-  useEffect(() => unmark, [sought, exact]);
+  useLayoutEffect(() => unmark, [sought, exact]);
   const find = () => placesOf(session.text, sought, exact);
   const places = find();
   const go = (step, before = last) => {
@@ -64,7 +61,9 @@ function Find() {
   const replace = (chosen) => {
     const by = other.current.value;
     const end = chosen.at(-1) + sought.length + chosen.length * (by.length - sought.length);
-    typed(replaced(session.text, chosen, sought.length, by), end);
+    /** @type {[number, number, string][]} */
+    const changes = chosen.map((place) => [place, place + sought.length, by]);
+    typed(replaced(session.text, chosen, sought.length, by), end, changes);
     commit();
     refresh(end);
     say(`${chosen.length} replaced`);
@@ -110,11 +109,7 @@ function replaced(text, places, length, by) {
 /** Moves the selection to a place of the text, which is marked and scrolled to. */
 function select(start, end) {
   commit();
-  const field = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("editor"));
-  if (!field) return;
-  if (field.value !== session.text) field.value = session.text; // which is not drawn yet
   Object.assign(session, { at: start, caret: null });
-  field.setSelectionRange(start, end);
   goTo(start, end);
   changed("text", "outline");
 }
