@@ -21,7 +21,7 @@ import { Editor } from "./text/editor.js";
 import { commit, redo, undo } from "./text/history.js";
 import { Outline } from "./text/outline.js";
 import { Keys, openKeys } from "./ui/keys.js";
-import { Button, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
+import { Button, drawn, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
 function Tasks() {
@@ -50,6 +50,12 @@ function Page() {
   const [panel, setPanel] = useState(null);
   useEffect(() => {
     const onKey = async (event) => {
+      if (isFind(event)) {
+        event.preventDefault();
+        setPanel("outline");
+        await drawn();
+        /** @type {HTMLElement} */ (document.querySelector(".find input")).focus();
+      }
       if (event.key !== "Escape" || event.defaultPrevented || isElsewhere(event)) return;
       setPanel(null);
       await null; // the text is drawn by then, which the page of tasks hides
@@ -92,6 +98,10 @@ function Page() {
     <${Said} />`;
 }
 
+/** Whether a key asks to find in the text, of which the browser would find only what is drawn. */
+const isFind = ({ key, ctrlKey, metaKey, altKey, shiftKey, target }) =>
+  key === "f" && (ctrlKey || metaKey) && !altKey && !shiftKey && target.closest?.("#editor");
+
 function Said() {
   useChanges("said");
   return html`<p class="unseen" role="status">${session.said}</p>`;
@@ -102,11 +112,13 @@ const KEYS = {
   y: redo,
 };
 
+const FIELDS = "input, textarea, select, #editor"; // which take letters
+
 /** The candidate that a key chooses, by the key's place: with Alt a Mac makes other characters of digits. */
 function numberOf({ key, code, altKey, shiftKey, target }) {
   const digit = /^Digit([1-9])$/.exec(code)?.[1];
   if (altKey) return digit;
-  if (target.closest?.("input, textarea, select")) return null;
+  if (target.closest?.(FIELDS)) return null;
   return /^[1-9]$/.test(key) ? key : !shiftKey && digit;
 }
 
@@ -116,10 +128,10 @@ const isElsewhere = (event) => isComposing(event) || document.querySelector(":po
 function onKey(event) {
   if (session.elsewhere || document.querySelector(".columns[hidden]") || isElsewhere(event)) return;
   const command = event.ctrlKey || event.metaKey;
-  const field = event.target.closest?.("input, select, textarea:not(#editor)");
+  const field = event.target.closest?.("input, select, textarea");
   const isWriting = !field || field.closest(".say");
   const number = !command && isWriting && numberOf(event);
-  if (event.key === "?" && !event.target.closest?.("input, select, textarea")) {
+  if (event.key === "?" && !event.target.closest?.(FIELDS)) {
     event.preventDefault();
     openKeys();
   } else if (command && KEYS[event.key.toLowerCase()] && !field) {

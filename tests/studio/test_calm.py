@@ -110,7 +110,7 @@ RIGHT = "היה היה שועל קטן"
 SIDE = """box => {
     const range = document.createRange();
     range.selectNodeContents(box);
-    const [of, its] = [box, range].map(one => one.getBoundingClientRect());
+    const [of, its] = [box.closest(".cm-line"), range].map(one => one.getBoundingClientRect());
     return Math.round(of.right - its.right);
 }"""
 
@@ -118,14 +118,16 @@ SIDE = """box => {
 def test_texts_run_in_their_own_direction(page: Page) -> None:
     settings(page, max_tokens=4, next=False)
     ask(page, RIGHT)
-    assert editor(page).evaluate("one => getComputedStyle(one).direction") == "rtl"
-    assert page.locator(".origins").evaluate(SIDE) <= 2, "the shown text begins at the right"
+    lines = page.locator(".origins .cm-line")
+    assert lines.locator("span").first.evaluate(SIDE) <= 2, "the shown text begins at the right"
     page.get_by_role("button", name="Edit").first.click()
     page.get_by_label("Your version").fill(RIGHT)
     page.get_by_role("button", name="Save as another version").click()
     text = cards(page).filter(has_text="yours").locator(".text")
     assert text.evaluate("one => getComputedStyle(one).direction") == "rtl"
-    assert editor(page).evaluate("one => getComputedStyle(one).unicodeBidi") == "plaintext"
+    compose(page, RIGHT + "\nand")
+    expect(lines).to_have_count(2)
+    assert [line.evaluate("one => getComputedStyle(one).direction") for line in lines.all()] == ["rtl", "ltr"]
 
 
 @each_row("text, count", [("", "0 words"), ("Once", "1 word"), ("Once upon", "2 words")])

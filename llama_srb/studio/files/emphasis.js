@@ -67,7 +67,16 @@ export function lineOf({ kind, level, runs }) {
     @type {(line: string, isWhole?: boolean) => Run[]} */
 export function runsOf(line, isWhole = true) {
   if (!/[*\\]/.test(line)) return line ? [run(line)] : [];
-  /** @type {{at: number, size: number, text: string}[]} */
+  const { marks, literals } = signsOf(line, isWhole);
+  return cut(line, marks, literals);
+}
+
+/** @typedef {{at: number, size: number, text: string}} Literal an escape, and what it stands for */
+
+/** The stars and the escapes of a line.
+    @type {(line: string, isWhole: boolean) => {marks: Mark[], literals: Literal[]}} */
+function signsOf(line, isWhole) {
+  /** @type {Literal[]} */
   const literals = [];
   /** @type {Mark[]} */
   const marks = [];
@@ -83,7 +92,50 @@ export function runsOf(line, isWhole = true) {
   }
   pair(marks, "italic", [1, 3]);
   pair(marks, "bold", [2, 3]);
-  return cut(line, marks, literals);
+  return { marks, literals };
+}
+
+/** @type {[kind: "italic" | "bold", name: string, size: number][]} */
+const EMPHASES = [
+  ["italic", "em", 1],
+  ["bold", "strong", 2],
+];
+
+/** What a line shows: [kind, from, to] with the kinds "em", "strong", "heading", and "sign" for what marks them.
+    @type {(line: string) => [kind: string, from: number, to: number][]} */
+export function shownIn(line) {
+  if (BREAK.test(line)) return [["sign", 0, line.length]];
+  const [head] = /^#{1,6} (?=.)/s.exec(line) ?? [""];
+  const [begin] = MARKS.map(([, mark]) => mark.exec(line)?.[0] ?? "").filter(Boolean);
+  const from = begin?.length ?? 0;
+  /** @type {[kind: string, from: number, to: number][]} */
+  const shown = head
+    ? [
+        ["heading", 0, line.length],
+        ["sign", 0, head.length],
+      ]
+    : [];
+  const { marks, literals } = signsOf(line.slice(from), !from);
+  for (const { at, size } of literals) shown.push(["sign", from + at, from + at + size / 2]);
+  /** @type {Record<string, number | undefined>} */
+  const open = {}; // where an emphasis that is open begins
+  for (const mark of marks) {
+    const kinds = EMPHASES.filter(([kind]) => mark[kind]);
+    const closing = kinds.filter(([, name]) => open[name] !== undefined).reverse(); // the inner one first
+    const opening = kinds.filter(([, name]) => open[name] === undefined);
+    const taken = kinds.reduce((sum, [, , size]) => sum + size, 0);
+    let at = from + mark.at + (closing.length ? 0 : mark.size - taken); // other stars stand outside
+    for (const [, name, size] of closing) {
+      shown.push(["sign", at, at + size], [name, open[name] ?? at, at]);
+      open[name] = undefined;
+      at += size;
+    }
+    for (const [, name, size] of opening) {
+      shown.push(["sign", at, at + size]);
+      open[name] = at += size;
+    }
+  }
+  return shown;
 }
 
 /** @type {(line: string, at: number, size: number) => Mark} */
@@ -109,7 +161,7 @@ function pair(marks, kind, sizes) {
   }
 }
 
-/** @type {(line: string, marks: Mark[], literals: {at: number, size: number, text: string}[]) => Run[]} */
+/** @type {(line: string, marks: Mark[], literals: Literal[]) => Run[]} */
 function cut(line, marks, literals) {
   const signs = [...marks.filter(({ italic, bold }) => italic || bold), ...literals];
   /** @type {Run[]} */

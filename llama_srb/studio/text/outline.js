@@ -2,16 +2,14 @@
 
 import { refresh, say, session } from "../story/session.js";
 import { rewritten } from "../story/tree.js";
-import { Button, changed, html, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
-import { goTo, unmark } from "./found.js";
+import { Button, changed, html, useChanges, useLayoutEffect, useRef, useState } from "../ui/ui.js";
+import { goTo, unmark } from "./field.js";
 import { commit, typed } from "./history.js";
-import { counting } from "./pieces.js";
+import { wordsIn } from "./words.js";
 
 const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–—-].{0,80})?";
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
 const HEADING = new RegExp(`^(?:(#{1,6}) +(.+)|(${NAMED}|${NUMBERED}))$`, "gim");
-
-const wordsIn = counting();
 
 /** The headings of a text: where each begins, its level, its title, and the words up to the next one. */
 export function headingsOf(text) {
@@ -20,8 +18,7 @@ export function headingsOf(text) {
     level: marks?.length ?? 1,
     title: (title ?? plain).trim(),
   }));
-  const words = wordsIn(found.map(({ at }, i) => text.slice(at, found[i + 1]?.at)));
-  return found.map((one, i) => ({ ...one, words: words[i] }));
+  return found.map((one, i) => ({ ...one, words: wordsIn(one.at, found[i + 1]?.at) }));
 }
 
 export function Outline() {
@@ -48,7 +45,7 @@ function Find() {
   const [exact, setExact] = useState(false);
   const [last, setLast] = useState(null); // the place that was found last
   const other = useRef();
-  useEffect(() => unmark, [sought, exact]);
+  useLayoutEffect(() => unmark, [sought, exact]);
   const find = () => placesOf(session.text, sought, exact);
   const places = find();
   const go = (step, before = last) => {
@@ -108,11 +105,7 @@ export function placesOf(text, sought, exact) {
 /** Moves the selection to a place of the text, which is marked and scrolled to. */
 function select(start, end) {
   commit();
-  const field = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("editor"));
-  if (!field) return;
-  if (field.value !== session.text) field.value = session.text; // which is not drawn yet
   Object.assign(session, { at: start, caret: null });
-  field.setSelectionRange(start, end);
   goTo(start, end);
   changed("text", "outline");
 }

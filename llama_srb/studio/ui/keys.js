@@ -18,6 +18,7 @@ const KEYS = [
   ["s, l, r, w, e, c, p, h, d", "on a candidate", "stop, longer, again, part, edit, copy, pin, keep, diff"],
   ["Ctrl+Z, Ctrl+Shift+Z", "everywhere but in other fields", "undo and redo, of typing and of choices"],
   ["Esc", "everywhere", "stop all; if nothing runs, close the panel and go back to the text"],
+  ["Ctrl+F", "text", "find and replace, in Outline"],
   ["?", "outside of fields", "this sheet"],
 ];
 

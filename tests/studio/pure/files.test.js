@@ -103,7 +103,7 @@ test("stories of a backup come back with their ids and times", async () => {
 test("a text that is exported as Markdown and imported is the same, whatever its signs", async () => {
   for (const random of seeds()) {
     const story = randomStory(random);
-    write(story, textOf(story) + signs(random));
+    retype(story, textOf(story) + signs(random));
     const found = await read(toMarkdown(story), "fox.md");
     assert.equal(textOf(found), textOf(story));
   }

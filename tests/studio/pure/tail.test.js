@@ -26,7 +26,7 @@ import {
   write,
 } from "#studio/story/tree.js";
 import { asStored, canRedo, canUndo, commit, goTo, recall, redo, typed, undo } from "#studio/text/history.js";
-import { shareOfModel } from "#studio/text/pieces.js";
+import { shareOfModel } from "#studio/text/share.js";
 import {
   assertTree,
   changesOf,

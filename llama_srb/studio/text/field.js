@@ -1,0 +1,228 @@
+// The text field: CodeMirror, without its undo. From here the page learns what is typed, and here it puts
+// each other change of the text.
+
+import { awaitPause } from "../candidates/asking.js";
+import { session } from "../story/session.js";
+import { copied, patchOf } from "../story/tree.js";
+import {
+  ChangeSet,
+  Decoration,
+  EditorState,
+  EditorView,
+  insertNewline,
+  keymap,
+  placeholder,
+  StateEffect,
+  StateField,
+  standardKeymap,
+  Text,
+} from "../vendor/codemirror.js";
+import { commit, movedTo, redo, typed, undo } from "./history.js";
+
+const HINT = "Write the beginning, then press Continue or Ctrl+Enter.";
+const PUT = "put"; // the name of changes that were not typed
+const END = { y: "end", yMargin: 40 }; // pixels: the text's end with the space below it
+
+/** @type {any} */
+export let view = null; // while a story is open that is no chat
+let told = ""; // the text as the page knows it
+/** @type {any} */
+let untold = null; // what was typed since, while an input method makes a word
+
+/** The page without its head: so CodeMirror adopts a style sheet, since the page forbids style elements. */
+const root = {
+  ownerDocument: document,
+  get activeElement() {
+    return document.activeElement;
+  },
+  getSelection: () => document.getSelection(),
+  get adoptedStyleSheets() {
+    return document.adoptedStyleSheets;
+  },
+  set adoptedStyleSheets(sheets) {
+    document.adoptedStyleSheets = sheets;
+  },
+};
+
+const attributes = () => ({
+  id: "editor",
+  class: "origins",
+  "aria-label": "Story",
+  lang: /** @type {any} */ (session.story).language ?? "",
+  autofocus: "",
+  tabindex: "0", // as it has without, which axe-core does not know
+  spellcheck: "true",
+  autocorrect: "on",
+  autocapitalize: "sentences",
+  writingsuggestions: "true",
+});
+
+/** Shows the text in an element; returns the end of that.
+    @type {(parent: Element, extensions: any[]) => () => void} */
+export function open(parent, extensions) {
+  told = session.text;
+  untold = null;
+  view = new EditorView({
+    root,
+    doc: told,
+    extensions: [
+      extensions,
+      found,
+      keymap.of([{ key: "Enter", run: insertNewline, shift: insertNewline }, ...standardKeymap]),
+      EditorState.lineSeparator.of("\n"), // the only one, so that places are those of the page's text
+      EditorView.lineWrapping,
+      EditorView.perLineTextDirection.of(true),
+      EditorView.contentAttributes.of(attributes),
+      EditorView.clipboardInputFilter.of((text) => text.replace(/\r\n?/g, "\n")),
+      EditorView.inputHandler.of(onInput),
+      EditorView.updateListener.of(onUpdate),
+      EditorView.domEventHandlers(HANDLERS),
+      placeholder(HINT),
+    ],
+  });
+  view.scrollDOM.classList.add("sheet");
+  asField(view.contentDOM);
+  parent.append(view.dom); // now that it has its attributes: autofocus counts only then
+  addEventListener("pointerdown", tell, true); // before a button acts
+  addEventListener("pagehide", tell, true);
+  return () => {
+    removeEventListener("pointerdown", tell, true);
+    removeEventListener("pagehide", tell, true);
+    view.destroy();
+    view = null;
+  };
+}
+
+/** The text as CodeMirror has it, in parts that stay the same while they do not change. */
+export function parts() {
+  put();
+  return view?.state.doc ?? Text.of(session.text.split("\n"));
+}
+
+/** The element has its text and its selection as a text area has them. */
+function asField(element) {
+  const main = () => view.state.selection.main;
+  Object.defineProperties(element, {
+    value: { get: () => view.state.doc.toString() },
+    selectionStart: { get: () => main().from },
+    selectionEnd: { get: () => main().to },
+  });
+  element.setSelectionRange = (anchor, head) => view.dispatch({ selection: { anchor, head } });
+}
+
+const NATIVE = { historyUndo: undo, historyRedo: redo }; // a browser's menu, or a phone that is shaken
+
+const HANDLERS = {
+  beforeinput({ inputType }) {
+    NATIVE[inputType]?.();
+    return inputType in NATIVE;
+  },
+  compositionend() {
+    setTimeout(tell); // CodeMirror has read the word by then
+  },
+  blur() {
+    tell();
+    movedTo(view.state.selection.main.from);
+    commit();
+  },
+  copy: isNothing, // else the line
+  cut: isNothing,
+  drop: ({ dataTransfer }) => dataTransfer.types.includes("Files"), // the page imports them
+};
+
+/** Puts several letters that come at once, as of a dictated sentence, in as a copy: those of the page have 16
+    bits each, and so would all of the text.
+    @type {(view: any, from: number, to: number, text: string) => boolean} */
+function onInput(view, from, to, text) {
+  if (text.length < 2 || view.compositionStarted) return false;
+  view.dispatch({
+    changes: { from, to, insert: copied(text) },
+    selection: { anchor: from + text.length },
+    scrollIntoView: true,
+    userEvent: "input.type",
+  });
+  return true;
+}
+
+function isNothing() {
+  return view.state.selection.main.empty;
+}
+
+function onUpdate({ docChanged, changes, transactions, selectionSet, focusChanged }) {
+  if (docChanged && !transactions.some((one) => one.isUserEvent(PUT))) {
+    untold = untold?.compose(changes) ?? changes;
+    if (!view.compositionStarted) tell();
+  } else if ((selectionSet || focusChanged) && view.hasFocus && !untold) moved();
+}
+
+function moved() {
+  const { from, to } = view.state.selection.main;
+  movedTo(from, to);
+}
+
+/** Tells the page what was typed. */
+function tell() {
+  if (!untold) return;
+  /** @type {[number, number, string][]} */
+  const changes = [];
+  untold.iterChanges((from, to, _from, _to, text) => changes.push([from, to, text.toString()]));
+  untold = null;
+  told = view.state.doc.toString();
+  typed(told, view.state.selection.main.from, changes);
+  moved();
+  awaitPause();
+}
+
+/** Puts the page's text into the field, and the caret where the page wants it. */
+export function put() {
+  if (!view) return;
+  const [at, length, insert] = session.text === told ? [0, 0, ""] : patchOf(told, session.text);
+  if (length || insert) {
+    /** @type {any} */
+    const change = ChangeSet.of({ from: at, to: at + length, insert }, told.length, "\n");
+    const later = untold?.map(change, true);
+    told = session.text;
+    view.dispatch({ changes: untold ? change.map(untold) : change, userEvent: PUT });
+    untold = later ?? null;
+  }
+  if (session.caret === null) return;
+  const caret = Math.min(session.caret, view.state.doc.length);
+  session.caret = null;
+  const isEnd = caret === view.state.doc.length;
+  view.dispatch({
+    selection: { anchor: caret },
+    effects: isEnd ? EditorView.scrollIntoView(caret, END) : [],
+    scrollIntoView: view.hasFocus && !isEnd,
+  });
+}
+
+// ---- the place that was found or gone to --------------------------------------------------------------
+
+const ABOVE = 3; // a third of the text's height lies above the place
+const FOUND = Decoration.mark({ class: "found" });
+const setFound = StateEffect.define();
+
+/** The place is marked: the field shows its own selection only while it has the focus. */
+const found = StateField.define({
+  create: () => Decoration.none,
+  update(before, { changes, effects }) {
+    const set = effects.find((effect) => effect.is(setFound));
+    return set ? Decoration.set(set.value) : before.map(changes);
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
+
+/** Selects a place of the text, scrolls there and marks its characters, if it has any. */
+export function goTo(start, end) {
+  put();
+  const yMargin = view.scrollDOM.clientHeight / ABOVE;
+  view.dispatch({
+    selection: { anchor: start, head: end },
+    effects: [
+      setFound.of(end > start ? [FOUND.range(start, end)] : []),
+      EditorView.scrollIntoView(start, { y: "start", yMargin }),
+    ],
+  });
+}
+
+export const unmark = () => view?.dispatch({ effects: setFound.of([]) });

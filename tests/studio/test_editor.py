@@ -1,0 +1,323 @@
+"""The text field: what browsers, input methods, fingers and screen readers do in it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, CDPSession, Page, Request, expect
+
+from tests.studio.test_book import open_book
+from tests.support.browser import PHONE, visiting
+from tests.support.hands import compose, editor, go, into, place, selected
+from tests.support.rows import each_row
+from tests.support.serving import Server
+from tests.support.steps import OPENING, afresh, ask, drawn, over, settings, texts
+
+PAUSE_MS = 1500  # longer than the pauses after which typing is a step of undo, and the prompt is sent
+UNDO = "button[aria-label='Undo']"
+
+# ---- input methods ------------------------------------------------------------------------------------
+
+# what stands there meanwhile, and the word
+COMPOSED = (
+    (("n", "ni", "ni h", "你好"), "你好"),  # Chinese
+    (("k", "か", "かn", "かな", "仮名"), "仮名"),  # Japanese
+)
+
+
+def composing(devtools: CDPSession, steps: tuple[str, ...]) -> None:
+    for step in steps:
+        devtools.send(
+            "Input.imeSetComposition", {"text": step, "selectionStart": len(step), "selectionEnd": len(step)}
+        )
+
+
+@each_row("steps, word", COMPOSED)
+def test_a_word_of_an_input_method_enters_once_and_nothing_is_sent_before(
+    page: Page, steps: tuple[str, ...], word: str
+) -> None:
+    settings(page, max_tokens=6, next=False)
+    before, behind = "The fox said ", " and ran."
+    compose(page, before + behind)
+    page.wait_for_timeout(PAUSE_MS)
+    for _ in behind:
+        page.keyboard.press("ArrowLeft")
+    sent: list[Request] = []
+    page.on("request", lambda one: sent.append(one))
+    devtools = page.context.new_cdp_session(page)
+    composing(devtools, steps)
+    page.wait_for_timeout(PAUSE_MS)
+    expect(editor(page)).to_have_value(before + steps[-1] + behind)
+    assert [one.url for one in sent if "/v1/prefix" in one.url or "/v1/events" in one.url] == []
+    devtools.send("Input.insertText", {"text": word})
+    expect(editor(page)).to_have_value(before + word + behind)
+    with page.expect_request("**/v1/events") as asked:
+        page.keyboard.press("Control+Enter")
+    assert asked.value.post_data_json["prompt"] == before + word
+    over(page, 4)
+    into(page)
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(before + behind)
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value("")
+    afresh(page)
+
+
+def test_a_word_that_is_still_composed_counts_when_the_writer_asks(page: Page) -> None:
+    """A phone's keyboard composes each word until the next space."""
+    settings(page, max_tokens=6, next=False)
+    into(page)
+    page.keyboard.type("The little ")
+    devtools = page.context.new_cdp_session(page)
+    composing(devtools, ("f", "fo", "fox"))
+    with page.expect_request("**/v1/events") as asked:
+        page.get_by_role("button", name="Continue").click()
+    assert asked.value.post_data_json["prompt"] == "The little fox"
+    over(page, 4)
+    expect(editor(page)).to_have_value("The little fox")
+
+
+def test_a_change_of_the_text_while_a_word_is_composed_loses_neither(page: Page) -> None:
+    """As when another device's version comes in."""
+    compose(page, OPENING)
+    page.wait_for_timeout(PAUSE_MS)
+    devtools = page.context.new_cdp_session(page)
+    composing(devtools, ("n", "ni"))
+    page.evaluate(REFRESH, "Listen! " + OPENING)
+    expect(editor(page)).to_have_value("Listen! " + OPENING + "ni")
+    devtools.send("Input.insertText", {"text": "你"})
+    expect(editor(page)).to_have_value("Listen! " + OPENING + "你")
+    assert page.evaluate(STATE)[0] == "Listen! " + OPENING + "你"
+
+
+# ---- fingers ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def phone(browser: Browser, server: Server) -> Iterator[Page]:
+    with visiting(browser, server.url, **PHONE) as [page]:
+        yield page
+
+
+def tap_twice(phone: Page, word: str) -> None:
+    left, y, right, _ = place(phone, word)
+    devtools = phone.context.new_cdp_session(phone)
+    for points in ([{"x": (left + right) / 2, "y": y}], []) * 2:
+        kind = "touchStart" if points else "touchEnd"
+        devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+
+# as a browser does after a long press, which the emulated phone does not have, or by its handles
+HANDLES = """([from, to]) => {
+    const text = document.querySelector("#editor .cm-line span").firstChild;
+    getSelection().setBaseAndExtent(text, from, text, to);
+}"""
+
+
+def test_a_word_is_selected_by_a_finger_and_typing_takes_its_place(phone: Page) -> None:
+    compose(phone, "The fox ran away.")
+    expect(phone.locator(UNDO)).to_be_enabled()
+    tap_twice(phone, "ran")
+    expect(phone.get_by_role("button", name="Rewrite")).to_be_visible()
+    assert selected(phone) == "ran"
+    phone.evaluate(HANDLES, [4, 11])
+    expect(phone.locator("#editor")).to_have_js_property("selectionStart", 4)
+    assert selected(phone) == "fox ran"
+    phone.keyboard.type("owl")
+    expect(editor(phone)).to_have_value("The owl away.")
+    expect(phone.get_by_role("button", name="Continue")).to_be_visible()
+
+
+# ---- the clipboard ------------------------------------------------------------------------------------
+
+WRITE = """parts => navigator.clipboard.write([new ClipboardItem(
+    Object.fromEntries(Object.entries(parts).map(([type, text]) => [type, new Blob([text], {type})])))])"""
+READ = "navigator.clipboard.readText()"
+
+
+@pytest.fixture
+def clipboard(browser: Browser, server: Server) -> Iterator[Page]:
+    with visiting(browser, server.url) as [page]:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        yield page
+
+
+def test_what_is_pasted_is_plain_text_with_plain_line_breaks(clipboard: Page) -> None:
+    clipboard.evaluate(WRITE, {"text/plain": "a\r\nb\rc", "text/html": "<b>a</b><script>1</script>"})
+    into(clipboard)
+    clipboard.keyboard.press("Control+v")
+    expect(editor(clipboard)).to_have_value("a\nb\nc")
+    expect(clipboard.locator("#editor b")).to_have_count(0)
+
+
+def test_a_whole_book_is_copied_and_without_a_selection_nothing(clipboard: Page, tmp_path: Path) -> None:
+    open_book(clipboard, tmp_path)
+    go(clipboard, "Control+a")
+    clipboard.keyboard.press("Control+c")
+    book = editor(clipboard).input_value()
+    assert len(book) > 400_000
+    assert clipboard.evaluate(READ) == book
+    clipboard.keyboard.press("Control+Home")
+    for key in ("Control+c", "Control+x"):
+        clipboard.keyboard.press(key)
+    assert clipboard.evaluate(READ) == book
+    expect(editor(clipboard)).to_have_value(book)
+
+
+# ---- the text and its places --------------------------------------------------------------------------
+
+PIECES = [
+    *"ab \t\n",
+    "\n\n",
+    "\u2028",
+    "\u2029",
+    "\u0085",
+    "\v",
+    "\f",
+    "\r",
+    "\r\n",
+    "\x01",
+    "é",
+    "🦊",
+    "שלום",
+]
+STATE = """async () => {
+    const {session} = await import(new URL("studio/story/session.js", document.baseURI));
+    return [session.text, session.at];
+}"""
+REFRESH = """async text => {
+    const {typed, commit} = await import(new URL("studio/text/history.js", document.baseURI));
+    typed(text, 0);
+    commit();
+}"""
+
+
+def units(text: str) -> int:
+    """The length of a text as the page counts it."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def test_the_field_and_the_page_have_the_same_text_and_place_whatever_is_in_it(page: Page) -> None:
+    """The page puts a text into the field, a key goes anywhere into it: both agree, and undo, too."""
+    into(page)
+    for seed in range(30):
+        draw = random.Random(seed)
+        parts = draw.choices(PIECES, k=draw.randrange(40))
+        text = "".join(parts)
+        page.evaluate(REFRESH, text)
+        drawn(page)
+        assert editor(page).input_value() == text, seed
+        at = draw.randrange(len(parts) + 1)
+        before, behind = "".join(parts[:at]), "".join(parts[at:])
+        editor(page).evaluate("(e, at) => e.setSelectionRange(at, at)", units(before))
+        page.keyboard.type("x")
+        assert editor(page).input_value() == before + "x" + behind, seed
+        assert page.evaluate(STATE) == [before + "x" + behind, units(before) + 1], seed
+        drawn(page)
+        count = len((before + "x" + behind).replace("\u0085", "_").replace("\x1c", "_").split())
+        expect(page.locator(".count")).to_have_text(f"{count} {'word' if count == 1 else 'words'}")
+
+
+def test_undo_after_a_reload_and_by_the_browsers_own_way(page: Page) -> None:
+    compose(page, "The fox")
+    expect(page.locator(UNDO)).to_be_enabled()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" ran")
+    page.wait_for_timeout(PAUSE_MS)
+    page.reload()
+    expect(editor(page)).to_have_value("The fox ran")
+    into(page)
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value("The fox")
+    native = "(e, inputType) => e.dispatchEvent(new InputEvent('beforeinput', {inputType, cancelable: true}))"
+    assert not editor(page).evaluate(native, "historyRedo"), "the browser's own is prevented"
+    expect(editor(page)).to_have_value("The fox ran")
+    editor(page).evaluate(native, "historyUndo")
+    expect(editor(page)).to_have_value("The fox")
+
+
+def test_escape_leads_from_the_cards_back_to_the_caret(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page)
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    for key in ("Tab", "j", "Escape", "x"):
+        page.keyboard.press(key)
+    expect(editor(page)).to_have_value(OPENING[:-3] + "x" + OPENING[-3:])
+
+
+# ---- what is seen -------------------------------------------------------------------------------------
+
+
+def test_words_typed_among_a_models_are_the_writers_at_once(page: Page) -> None:
+    settings(page, max_tokens=12, next=False)
+    ask(page)
+    [first] = texts(page)[:1]
+    page.keyboard.press("Alt+1")
+    expect(page.locator("#editor .by-model")).to_have_text([first], use_inner_text=False)
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.type("x")
+    models = page.locator("#editor .by-model").all_text_contents()
+    assert models == [first[:-3], first[-3:]]
+    page.wait_for_timeout(PAUSE_MS)
+    page.reload()
+    expect(page.locator("#editor .by-model").first).to_have_text(first[:-3], use_inner_text=False)
+
+
+def test_emphasis_is_drawn_and_its_signs_are_dimmed(page: Page) -> None:
+    compose(page, "# One\nA *small* and **big** _fox_ is 2 * 3")
+    line = page.locator(".origins .cm-line")
+    for kind, style, wanted in (
+        ("em", "fontStyle", ["italic"]),
+        ("strong", "fontWeight", ["700"]),
+        ("heading", "fontWeight", ["700"]),
+    ):
+        found = line.locator(f".{kind}").evaluate_all(
+            "(all, style) => all.map(e => getComputedStyle(e)[style])", style
+        )
+        assert found == wanted, kind
+    assert line.locator(".em").all_text_contents() == ["small"]
+    assert line.locator(".sign").all_text_contents() == ["# ", "*", "*", "**", "**"]
+
+
+def test_the_editors_own_styles_apply_without_a_style_element(page: Page) -> None:
+    """The page's policy forbids style elements; what it refuses would be an error in the console."""
+    assert page.locator("style").count() == 0
+    assert page.evaluate("document.adoptedStyleSheets.length") == 1
+    assert editor(page).evaluate("one => getComputedStyle(one).whiteSpace") == "break-spaces"
+
+
+def test_the_browser_spells_the_text_and_knows_its_language(page: Page) -> None:
+    wanted = {"spellcheck": "true", "autocapitalize": "sentences", "lang": ""}
+    for name, value in wanted.items():
+        expect(editor(page)).to_have_attribute(name, value)
+
+
+def test_a_screen_reader_has_the_text_around_the_caret(page: Page, tmp_path: Path) -> None:
+    open_book(page, tmp_path)
+    go(page, "Control+End")
+    page.keyboard.type("\nThe owl woke.")
+    drawn(page)
+    devtools = page.context.new_cdp_session(page)
+    nodes = devtools.send("Accessibility.getFullAXTree")["nodes"]
+    [box] = [one for one in nodes if one.get("name", {}).get("value") == "Story"]
+    properties = {one["name"]: one["value"].get("value") for one in box["properties"]}
+    assert box["role"]["value"] == "textbox"
+    assert properties["multiline"] is True
+    assert properties["focused"] is True
+    assert properties["editable"] == "plaintext" or properties["editable"] == "richtext"
+    assert box["value"]["value"].endswith("\nThe owl woke.")
+
+
+def test_ctrl_f_opens_the_pages_own_find(page: Page) -> None:
+    compose(page, "The owl woke. The fox slept.")
+    page.keyboard.press("Control+f")
+    page.keyboard.type("fox")
+    expect(page.get_by_text("1 found")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.locator("#editor .found")).to_have_text("fox")
+    assert selected(page) == "fox"
