@@ -8,8 +8,9 @@ const LEAST = 2000; // characters; a piece ends with the first line that ends be
 
 /** @type {WeakMap<TreeNode, {text: string, count: number}>} */
 const lettersOf = new WeakMap(); // nodes whose text is whole
-/** @type {Map<string, number>} */
-let known = new Map(); // pieces of the last texts that are no whole node's
+/** Pieces of the last texts that are no whole node's, as copies: a part of a text keeps all of it in memory.
+    @type {Map<string, {own: string, count: number}>} */
+let known = new Map();
 
 /** @type {(text: string) => Generator<string>} */
 function* piecesOf(text) {
@@ -31,9 +32,9 @@ export function shareOfModel(parts) {
   const next = new Map();
   /** @type {(piece: string) => number} */
   const inPiece = (piece) => {
-    const count = known.get(piece) ?? letters(piece);
-    next.set(known.has(piece) ? piece : copied(piece), count); // a part of a text keeps all of it in memory
-    return count;
+    const one = known.get(piece) ?? { own: copied(piece), count: letters(piece) };
+    next.set(one.own, one);
+    return one.count;
   };
   let [models, all] = [0, 0];
   for (const [node, text] of parts) {
