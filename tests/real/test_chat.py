@@ -10,25 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks import peers
-from tests.support.chats import CITIES, HELLO, TOOLS, scripted, tool
+from tests.support.chats import CITIES, HELLO, TOOLS, message, scripted, tool
 from tests.support.lines import Answer, Lines
-from tests.support.models import CHAT_TOKENS, write_model
 from tests.support.rows import each_row
-
-
-def message(answer: Answer, index: int) -> dict[str, Any]:
-    """The message that the stream events of one sequence make."""
-    events = [event for event in answer.named("stream") if event["index"] == index]
-    calls: dict[int, dict[str, str]] = {}
-    for piece in (piece for event in events for piece in event.get("tool_calls", [])):
-        call = calls.setdefault(piece["index"], {"arguments": ""} | piece | {"arguments": ""})
-        call["arguments"] += piece["arguments"]
-    return {
-        "content": "".join(event["text"] for event in events),
-        "reasoning": "".join(event.get("reasoning", "") for event in events),
-        "calls": list(calls.values()),
-    }
 
 
 def chat(engine: Lines, **fields: Any) -> Answer:
@@ -166,6 +150,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"chat_template_kwargs": []}, "chat_template_kwargs", "chat_template_kwargs is array"),
     ({"tools": [{"type": "stick"}]}, "messages", "Unsupported tool type"),
     ({"tools": TOOLS, "regex": "a"}, "tools", "only one of tools"),
+    ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
     ({"tools": [tool("t", **{"$ref": "#"})]}, "tools", "too large|tools: JSON schema"),
     ({"json_schema": {"$ref": "#/$defs/none"}}, "json_schema", "json_schema: JSON schema error"),
     (
@@ -189,7 +174,7 @@ def test_an_invalid_chat_is_refused_with_a_message(
     assert answer.events[-1]["event"] == "error", answer.events[-1]
     assert answer.events[-1]["param"] == param
     assert re.search(pattern, answer.events[-1]["message"]), answer.events[-1]["message"]
-    assert len(answer.events[-1]["message"]) < 500
+    assert len(answer.events[-1]["message"]) < 2200
     assert chat(engine, max_tokens=1).lengths == [1]
 
 
@@ -200,26 +185,3 @@ def test_a_model_without_a_template_chats_as_chatml_and_knows_no_tools() -> None
         refused = chat(engine, tools=TOOLS, max_tokens=3).events[-1]
         assert refused["param"] == "tools"
         assert chat(engine, tools=TOOLS, tool_choice="none", max_tokens=3).lengths == [3]
-
-
-FAMILIES = [
-    "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407",
-    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct",
-    "openai-gpt-oss-120b", "GLM-4.6",
-]  # fmt: skip
-
-
-@each_row("family", FAMILIES)
-def test_templates_of_real_families_take_chats_tools_and_schemas(family: str, tmp_path: Path) -> None:
-    template = Path(peers.setting("CMAKE_HOME_DIRECTORY"), "models/templates", family + ".jinja")
-    path = tmp_path / "family.gguf"
-    write_model(path, "llama", chat_template=template.read_text(), control=list(CHAT_TOKENS), context=8192)
-    schema = {"type": "object", "properties": {"a": {"enum": ["x"]}}, "additionalProperties": False}
-    fields: list[dict[str, Any]] = [{}, {"json_schema": schema}, {"enable_thinking": False}]
-    if family not in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):  # without tools
-        fields += [{"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "required"}]
-    with Lines("-c", "16384", model=path) as engine:
-        common = {"op": "chat", "messages": HELLO, "n": 2, "max_tokens": 30}
-        answers = engine.answers(engine.send(*(common | more for more in fields)))
-        assert [answer.done["completion_tokens"] > 2 for answer in answers] == [True] * len(fields)
-        assert message(answers[0], 0)["content"] or message(answers[0], 0)["reasoning"]
