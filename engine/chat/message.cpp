@@ -45,7 +45,11 @@ chat_message::chat_message(std::shared_ptr<const chat_format> chat, std::string 
 
 // A parse reads the whole text, so a long text is not parsed for every token.
 chat_delta chat_message::feed(std::string_view piece, bool last) {
+    const size_t n_before = text.size();
     text += piece;
+    for (const std::string & end : format->start.thinking_ends) {
+        thought = thought || text.find(end, n_before - std::min(n_before, end.size())) != std::string::npos;
+    }
     if (!last && (piece.empty() || (text.size() - n_read) * n_parts < text.size())) {
         return {};
     }

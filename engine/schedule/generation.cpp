@@ -129,6 +129,9 @@ static void stream(const request & r, sequence & s, const std::string & text, bo
         s.duplicate.text += text;
     }
     const chat_delta delta = output.message ? output.message->feed(text, last) : chat_delta{text, "", ""};
+    if (output.message && output.message->is_thinking()) {
+        output.n_reasoning = s.generated.size();
+    }
     if (delta.empty() && n_logprobs == 0 && n_new == 0) {
         return;
     }

@@ -74,6 +74,7 @@ struct sequence_output {
     std::unique_ptr<chat_message> message;    // of a chat
     std::vector<std::string>      logprobs;   // JSON, of tokens whose text is held back
     size_t                        n_sent = 0; // of the generated tokens: those before the held back ones
+    size_t n_reasoning                   = 0; // of the generated tokens: those up to the end of the thoughts
 };
 
 // How a sequence stands among the others of its request, where `prune` compares them.

@@ -6,7 +6,7 @@ The rows of fields.py have the meaning of each field. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, TypeAlias
@@ -250,6 +250,31 @@ def _message(name: str, value: object) -> dict[str, Any]:
         if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
             raise wrong(f"{name}.content", part, "a part of type text, the only type here", "messages")
     return message
+
+
+MAX_CHECKED = 1 << 16  # characters of arguments: more are not parsed for a warning
+
+
+def unread_arguments(value: object) -> Iterator[str]:
+    """A warning for each call in a chat's past whose arguments are text that is no JSON object."""
+    left = MAX_CHECKED
+    for i, message in enumerate(value if isinstance(value, list) else ()):
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        for j, call in enumerate(calls if isinstance(calls, list) else ()):
+            function = call.get("function") if isinstance(call, dict) else None
+            text = function.get("arguments") if isinstance(function, dict) else None
+            if not isinstance(text, str) or not text.strip() or (left := left - len(text)) < 0:
+                continue
+            if not _is_object(text):
+                name = f"messages[{i}].tool_calls[{j}].function.arguments"
+                yield f"{name} is no JSON object; the chat template is given it as text"
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def tools(value: object) -> object:

@@ -819,3 +819,21 @@ def test_a_wrong_part_is_named(part: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=r"^prompt\[1\] is ") as raised:
         request_from({"prompt": [{"text": "a"}, part]})
     assert raised.value.param == "prompt"
+
+
+def test_arguments_of_a_past_call_that_are_no_object_are_a_warning() -> None:
+    def call(arguments: Any) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": "f", "arguments": arguments}}
+
+    given = ["{}", "", None, {"a": 1}, '{"a": 1', "[1]", '{"a": 1e999}', "x" * 100_000]
+    calls = {"role": "assistant", "tool_calls": [call(one) for one in given]}
+    request = request_from({"messages": [{"role": "user", "content": "?"}, calls]})
+    told = [warning.partition(" is ")[0] for warning in request.warnings]
+    assert told == [f"messages[1].tool_calls[{j}].function.arguments" for j in (4, 5, 6)]
+
+
+def test_a_call_can_be_required_only_of_tools() -> None:
+    for tools in ({}, {"tools": []}):
+        with pytest.raises(RequestError, match="there are no tools") as caught:
+            request_from({"messages": [{"role": "user", "content": "?"}], "tool_choice": "required", **tools})
+        assert caught.value.param == "tool_choice"

@@ -96,13 +96,18 @@ class CachedTokens(TypedDict):
     cached_tokens: Count
 
 
+class CompletionTokens(TypedDict):
+    reasoning_tokens: Count
+
+
 class Usage(TypedDict):
-    """The tokens of all choices together."""
+    """The tokens of all choices together; completion_tokens_details: of a chat."""
 
     prompt_tokens: Count
     completion_tokens: Count
     total_tokens: Count
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: NotRequired[CompletionTokens]
 
 
 class Scores(TypedDict):
@@ -181,6 +186,10 @@ def usage_of(done: Done) -> Usage:
         "total_tokens": done.prompt_tokens + done.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
     }
+
+
+def chat_usage_of(done: Done) -> Usage:
+    return {**usage_of(done), "completion_tokens_details": {"reasoning_tokens": done.reasoning_tokens}}
 
 
 Name: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -326,8 +335,16 @@ class ChunkWriter:
     the fields that add() has set.
     """
 
-    def __init__(self, kind: str, prefix: str, form: Form, origin: Origin) -> None:
+    def __init__(
+        self,
+        kind: str,
+        prefix: str,
+        form: Form,
+        origin: Origin,
+        usage_of: Callable[[Done], Usage] = usage_of,
+    ) -> None:
         self._kind, self._prefix, self._origin = kind, prefix, origin  # prefix: stands before the id
+        self._usage_of = usage_of
         self._wants_usage = form.include_usage
         self.head = self._added = self.tail = b""
         self.add({})
@@ -340,7 +357,8 @@ class ChunkWriter:
     def add(self, fields: Mapping[str, Any]) -> None:
         """Sets more fields for the chunks that follow, in place of those of the last call."""
         self._added = b"," + orjson.dumps(fields)[1:-1] if fields else b""
-        self.tail = self._added + (b',"usage":null}\n\n' if self._wants_usage else b"}\n\n")
+        has_no_usage = self._wants_usage and "usage" not in fields
+        self.tail = self._added + (b',"usage":null}\n\n' if has_no_usage else b"}\n\n")
 
     def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras | Noted = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
@@ -357,7 +375,7 @@ class ChunkWriter:
         extras: ChunkExtras = {"ranking": done.ranking} if done.ranking else {}
         extras = {**extras, **(compared(done) if found is None else found)}
         if self._wants_usage:
-            extras["usage"] = usage_of(done)
+            extras["usage"] = self._usage_of(done)
         return (self.frame((), extras) if extras else b"") + END
 
     def other(self, event: Event) -> bytes:
