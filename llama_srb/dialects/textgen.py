@@ -16,6 +16,7 @@ from llama_srb.dialects.common.reply import (
     from_server_info,
 )
 from llama_srb.dialects.common.response_types import Count, Frames, Warned, warned
+from llama_srb.dialects.common.token_names import by_name
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
@@ -172,10 +173,8 @@ class Logits(Reply):
         super().__init__(request_from(body, defaults, known=READ_HERE, ours=ours), about, stream=False)
 
     def body(self) -> LogitsAnswer:
-        probabilities: dict[str, float] = {}
         first = next(iter(self.texts[0].tokens), {})  # there is none if the request was cancelled
-        for token in first.get("top", ()):
-            probabilities.setdefault(token["text"], math.exp(token["logprob"]))
+        probabilities = {name: math.exp(one) for name, one in by_name(first.get("top", ())).items()}
         return {"logits": probabilities, **warned(self.request.warnings)}
 
 

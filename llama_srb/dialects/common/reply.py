@@ -124,8 +124,18 @@ def token_json(token: Mapping[str, Any]) -> TokenLogprob:
 
 
 def _likely_token(token: Mapping[str, Any]) -> LikelyToken:
-    text = token["text"]
-    return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
+    return {
+        "id": token["id"],
+        "token": token["text"],
+        "bytes": bytes_of(token),
+        "logprob": token["logprob"],
+    }
+
+
+def bytes_of(token: Mapping[str, Any]) -> list[int]:
+    """The bytes of a token, which may be parts of characters."""
+    given: list[int] | None = token.get("bytes")
+    return list(token["text"].encode()) if given is None else given
 
 
 def arguments_of(text: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, cast
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.reply import Text
+from llama_srb.dialects.common.reply import Text, bytes_of
 from llama_srb.dialects.common.response_types import (
     NO_SIZE,
     Compared,
@@ -18,6 +18,7 @@ from llama_srb.dialects.common.response_types import (
     compared,
     size_in,
 )
+from llama_srb.dialects.common.token_names import Name, id_name, text_name
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
 from llama_srb.engine.events import Done, Event, Queued, Start, Stop, Stream
@@ -192,19 +193,6 @@ def chat_usage_of(done: Done) -> Usage:
     return {**usage_of(done), "completion_tokens_details": {"reasoning_tokens": done.reasoning_tokens}}
 
 
-Name: TypeAlias = Callable[[Mapping[str, Any]], str]
-"""What stands for a token in logprobs."""
-
-
-def text_name(token: Mapping[str, Any]) -> str:
-    text: str = token["text"]
-    return text
-
-
-def id_name(token: Mapping[str, Any]) -> str:
-    return f"token_id:{token['id']}"
-
-
 def names_of(request: CompletionRequest) -> Name:
     return id_name if request.return_tokens_as_token_ids else text_name
 
@@ -213,8 +201,7 @@ def chat_token(token: Mapping[str, Any], name: Name = text_name) -> ChatToken:
     """The engine's token with its alternatives, as chats have it."""
 
     def likely(one: Mapping[str, Any]) -> LikelyChatToken:
-        text = name(one)
-        return {"token": text, "logprob": one["logprob"], "bytes": list(text.encode())}
+        return {"token": name(one), "logprob": one["logprob"], "bytes": bytes_of(one)}
 
     processed: ProcessedFields = {}
     if "processed_logprob" in token:

@@ -24,6 +24,7 @@ from llama_srb.dialects.common.response_types import (
     finish_of,
     noted,
 )
+from llama_srb.dialects.common.token_names import Name
 from llama_srb.dialects.openai.answer import (
     ChatToken,
     ChunkExtras,
@@ -32,7 +33,6 @@ from llama_srb.dialects.openai.answer import (
     EndFields,
     Error,
     Head,
-    Name,
     Origin,
     PromptFields,
     Usage,
