@@ -6,7 +6,6 @@ and the command line are made from them. Knows neither HTTP nor the engine proce
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NewType, TypeAlias
@@ -26,7 +25,7 @@ from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
-RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
+RANDOM_SEED = shapes.RANDOM_SEED
 NO_SEEDS = (-1, RANDOM_SEED)
 DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
@@ -163,11 +162,12 @@ class Sampling(_Row):
         meaning="Mirostat's target surprise.")
     mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100, title="Constant surprise, how fast",
         meaning="Mirostat's learning rate.")
-    seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
-        title="Same result again",
+    seed: Annotated[int, BeforeValidator(shapes.seed)] = _row(-1, "other", ge=shapes.LOWEST_SEED,
+        le=shapes.HIGHEST_SEED, neutral=-1, aliases="sampler_seed", title="Same result again",
         meaning="Sequence i uses seed + i, or a code made of both (diversity); after 4294967294 comes 0. "
         "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
-        "entry of sequences its request's seed + i.")
+        "entry of sequences its request's seed + i. Larger seeds are taken modulo 4294967295, other negative "
+        "ones as 4294967296 + seed, as llama-server does.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0, title="Words always kept",
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
@@ -538,10 +538,9 @@ class Row:
         """The bounds in words; empty if there are none."""
         if self.low is None:
             return ""
-        low, high = (f"{bound:.10g}" for bound in (self.low, math.nan if self.high is None else self.high))
         if self.high is None:
-            return f"at least {low}"
-        return f"between {low} and {high}"
+            return f"at least {self.low}"
+        return f"between {self.low} and {self.high}"
 
     @property
     def wanted(self) -> str:
@@ -588,7 +587,7 @@ _TYPES |= {
 
 def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
     bounds = (getattr(bound, kind.__name__.lower()) for bound in info.metadata if isinstance(bound, kind))
-    return next(map(float, bounds), None)
+    return next(bounds, None)
 
 
 def _as_row(name: str, info: FieldInfo) -> Row:

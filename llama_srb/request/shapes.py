@@ -252,6 +252,19 @@ def _message(name: str, value: object) -> dict[str, Any]:
     return message
 
 
+RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
+LOWEST_SEED, HIGHEST_SEED = -(2**63), 2**64 - 1  # as OpenAI's and vLLM's clients send
+
+
+def seed(value: object) -> object:
+    """A seed of 64 bits as one of llama.cpp's generators, which have 32; those that fit stay as they are."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not LOWEST_SEED <= value <= HIGHEST_SEED or -1 <= value <= RANDOM_SEED:
+        return value
+    return (value % 2**32 if value < 0 else value) % RANDOM_SEED
+
+
 MAX_CHECKED = 1 << 16  # characters of arguments: more are not parsed for a warning
 
 

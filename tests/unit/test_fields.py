@@ -24,6 +24,7 @@ from llama_srb.request.fields import (
     DIVERSITIES,
     FIRST_TOKENS,
     OVERRIDE_ROWS,
+    RANDOM_SEED,
     REASONING_FORMATS,
     REQUEST_ROWS,
     SAMPLING_ROWS,
@@ -47,11 +48,11 @@ ENGINES = {  # fields of a generate command that are none of a request
     "tokens", "sampling", "sum_logprobs", "certainty",
 }  # fmt: skip
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
-NO_SEED = -1  # not sent to the engine
 
 
 def bounds(row: Row) -> tuple[Any, Any]:
-    return (0 if row.low == NO_SEED and row.name == "seed" else row.low), row.high
+    """Those of seeds are the engine's after they are folded."""
+    return (0, RANDOM_SEED) if row.name == "seed" else (row.low, row.high)
 
 
 def test_the_rows_of_sampling_are_the_engines() -> None:

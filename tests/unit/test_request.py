@@ -179,7 +179,12 @@ def test_a_canonical_name_wins_over_its_alias_with_a_warning() -> None:
 
 
 BOUNDED = [row for row in ROWS.values() if row.is_number and row.name != "n"]
-INSIDE = [(row.name, bound) for row in BOUNDED for bound in (row.low, row.high) if bound is not None]
+INSIDE = [
+    (row.name, bound)
+    for row in BOUNDED
+    for bound in (row.low, row.high)
+    if bound is not None and row.name != "seed"
+]
 OUTSIDE = [(row.name, row.low - 1) for row in BOUNDED if row.low is not None]
 OUTSIDE += [(row.name, row.high + 1) for row in BOUNDED if row.high is not None]
 
@@ -454,6 +459,23 @@ def test_a_sequence_without_a_seed_uses_the_requests_seed(
     assert [request.seed_of(index, first) for index in range(3)] == seeds
     told = [own.get("seed") for own in request.engine_fields().get("sequences", [])]
     assert not {-1, 2**32 - 1} & set(told)
+
+
+FOLDED = [
+    (2**32 - 2, 2**32 - 2),
+    (2**32, 1),
+    (2 * (2**32 - 1), 0),
+    (2**64 - 1, 0),
+    (-2, 2**32 - 2),  # as llama-server has it
+    (-(2**32) - 1, 0),
+    (-(2**63), 0),
+]
+
+
+@each_row(("seed", "own"), FOLDED)
+def test_seeds_of_64_bits_are_folded(seed: int, own: int) -> None:
+    assert parsed(seed=seed).sampling.seed == own
+    assert parsed(n=2, seed=[seed, 5]).engine_fields()["sequences"] == [{"seed": own}, {"seed": 5}]
 
 
 SPREAD = Defaults(diversity="arithmetic")
