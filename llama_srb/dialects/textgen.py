@@ -18,6 +18,7 @@ from llama_srb.dialects.common.reply import (
 from llama_srb.dialects.common.response_types import Count, Frames, Warned, warned
 from llama_srb.dialects.common.token_names import by_name
 from llama_srb.dialects.llamacpp import TEMPLATE
+from llama_srb.dialects.llamacpp.info import template_arguments
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
 
@@ -189,6 +190,18 @@ def _text(body: Json) -> Json:
     return {"text": text_of(body, "text"), "add_special": special}
 
 
+def _op_of_encode(body: Json) -> str:
+    return "template" if isinstance(body.get("text"), list) else "tokenize"
+
+
+def _encoded(body: Json) -> Json:
+    """TabbyAPI's text may be the messages of a chat; mikupad's name for it is prompt."""
+    if isinstance(body.get("text"), list):
+        fields = {name: value for name, value in body.items() if name != "text"}
+        return {**template_arguments({**fields, "messages": body["text"]}), "return_tokens": True}
+    return _text({**body, "text": body.get("text", body.get("prompt"))})
+
+
 def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Encoded:
     return {"tokens": result["tokens"], "length": len(result["tokens"])}
 
@@ -260,7 +273,7 @@ INFO_ENDPOINTS = {
     "/v1/internal/lora/list": from_server_info(_loras),
     "/v1/internal/model/info": from_server_info(_info),
     "/v1/internal/model/list": from_models(_names),
-    "/v1/token/encode": ENCODE,
+    "/v1/token/encode": InfoEndpoint(_tokens, _op_of_encode, _encoded),
     "/v1/token/decode": DECODE,
     "/v1/model": from_server_info(_card),
     "/v1/model/list": from_models(_cards),

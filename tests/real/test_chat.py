@@ -202,3 +202,12 @@ def test_a_model_without_a_template_chats_as_chatml_and_knows_no_tools() -> None
         refused = chat(engine, tools=TOOLS, max_tokens=3).events[-1]
         assert refused["param"] == "tools"
         assert chat(engine, tools=TOOLS, tool_choice="none", max_tokens=3).lengths == [3]
+
+
+def test_the_template_tells_the_tokens_that_a_chat_has(engine: Lines) -> None:
+    asked = {"op": "template", "messages": HELLO, "tools": TOOLS, "return_tokens": True, "pieces": True}
+    (answer,) = engine.answers(engine.send(asked))
+    found = answer.events[-1]
+    chatted = chat(engine, tools=TOOLS, max_tokens=1)
+    assert len(found["tokens"]) == chatted.done["prompt_tokens"] == len(found["pieces"])
+    assert b"".join(map(bytes, found["pieces"])).decode().endswith(found["prompt"])  # behind BOS

@@ -85,12 +85,13 @@ class InfoEndpoint:
     """A path that generates nothing.
 
     answer: makes the answer from the body, the result of the engine's command, and the server's facts.
-    op: the engine's command; empty if none is needed. arguments: makes its arguments from the body.
+    op: the engine's command, or how it follows from the body; empty if none is needed. arguments: makes its
+    arguments from the body.
     lists: the answer lists all models.
     """
 
     answer: Callable[[Json, Mapping[str, Any], ServerInfo], Any]
-    op: str = ""
+    op: str | Callable[[Json], str] = ""
     arguments: Callable[[Json], Json] = lambda body: {}
     lists: bool = False
 

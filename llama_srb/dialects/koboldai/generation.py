@@ -194,4 +194,8 @@ def stream(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     return Results(body, about, stream=True)
 
 
-REPLIES = {"/api/v1/generate": generate, "/api/extra/generate/stream": stream}
+REPLIES = {
+    "/api/v1/generate": generate,
+    "/api/latest/generate": generate,
+    "/api/extra/generate/stream": stream,
+}
