@@ -28,6 +28,7 @@ const std::vector<field_row> & chat_fields() {
         {"add_generation_prompt", true_or_false()},
         {"continue_final_message", true_or_false()},
         {"plain_content", true_or_false()},
+        {"thinking_budget_message", any_string()},
     };
     return rows;
 }
@@ -270,8 +271,8 @@ grammar_start read_start(const json & made) {
     return start;
 }
 
-std::shared_ptr<const chat_format> read_format(const json & made, const common_chat_templates_inputs & inputs,
-                                               const llama_vocab * vocab) {
+std::shared_ptr<chat_format> read_format(const json & made, const common_chat_templates_inputs & inputs,
+                                         const llama_vocab * vocab) {
     auto format                   = std::make_shared<chat_format>();
     auto parser                   = std::make_shared<common_chat_parser_params>();
     parser->format                = (common_chat_format) made["format"].get<int>();
@@ -358,9 +359,12 @@ chat_prompt chat_templates::apply(const json & fields) {
         made["grammar"] = without_content(made["grammar"], made["parser"]);
     }
     chat_prompt prompt;
-    prompt.parts   = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
-    prompt.grammar = made["grammar"];
-    prompt.stop    = made["stop"].get<std::vector<std::string>>();
-    prompt.format  = read_format(made, inputs, llama_model_get_vocab(model));
+    prompt.parts       = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
+    prompt.grammar     = made["grammar"];
+    prompt.stop        = made["stop"].get<std::vector<std::string>>();
+    auto format        = read_format(made, inputs, llama_model_get_vocab(model));
+    format->n_thinking = params.sampling.reasoning_budget_tokens;
+    format->last_words = fields.value("thinking_budget_message", params.sampling.reasoning_budget_message);
+    prompt.format      = std::move(format);
     return prompt;
 }

@@ -201,8 +201,13 @@ static void sample_one(sample & d, const model_facts & facts) {
         if (!s.sampling.sampler) {
             make_sampler(*d.r, s, facts.model);
         }
-        list_banned(s, facts.vocab, banned);
-        d.token                    = s.sampling.sampler->draw(d.logits, banned);
+        if (!s.sampling.forced.empty()) {
+            d.token = s.sampling.forced.back();
+            s.sampling.sampler->force(d.token);
+        } else {
+            list_banned(s, facts.vocab, banned);
+            d.token = s.sampling.sampler->draw(d.logits, banned);
+        }
         d.complete                 = s.sampling.sampler->complete();
         const generate_command & c = *d.r->command;
         if (c.n_logprobs >= 0) {

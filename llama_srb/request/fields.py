@@ -187,6 +187,7 @@ class Override(Sampling):
 
     max_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     min_tokens: int = Field(0, ge=0, le=INT32_MAX)
+    thinking_budget_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
 
@@ -206,6 +207,7 @@ SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 CHAT = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format", "enable_thinking",
     "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "plain_content",
+    "thinking_budget_tokens", "thinking_budget_message",
 )  # fmt: skip
 
 
@@ -353,6 +355,12 @@ class CompletionRequest(_Row):
     ] = _row(None, "chat", meaning="auto: the model's reasoning is separate from the text; none: part of it.")
     enable_thinking: bool | None = _row(None, "chat",
         meaning="false: the template asks the model not to think, if the template supports this.")
+    thinking_budget_tokens: int | None = _row(None, "chat", ge=-1, le=INT32_MAX, neutral=-1,
+        aliases="thinking_token_budget reasoning_budget",
+        meaning="Tokens that the thoughts of an answer may have; then they are ended, and the answer "
+        "follows. 0: no thoughts; -1: no limit, or that of --reasoning-budget.")
+    thinking_budget_message: str | None = _row(None, "chat", aliases="reasoning_budget_message",
+        meaning="The last words of thoughts that have used up their tokens.")
     chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(shapes.kwargs)] = _row(None, "chat",
         neutral={}, meaning="Variables for the template.")
     add_generation_prompt: bool | None = _row(None, "chat",
@@ -618,9 +626,8 @@ def _rows(model: type[BaseModel]) -> dict[str, Row]:
 SAMPLING_ROWS = _rows(Sampling)
 REQUEST_ROWS = {name: row for name, row in _rows(CompletionRequest).items() if name != "sampling"}
 ROWS = REQUEST_ROWS | SAMPLING_ROWS
-OVERRIDE_ROWS = SAMPLING_ROWS | {
-    name: REQUEST_ROWS[name] for name in ("max_tokens", "min_tokens", "stop", "banned_strings")
-}
+OF_A_TEXT = ("max_tokens", "min_tokens", "thinking_budget_tokens", "stop", "banned_strings")
+OVERRIDE_ROWS = SAMPLING_ROWS | {name: REQUEST_ROWS[name] for name in OF_A_TEXT}
 CANONICAL = {alias: name for name, row in ROWS.items() for alias in (name, *row.aliases)}
 
 

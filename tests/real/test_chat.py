@@ -211,3 +211,49 @@ def test_the_template_tells_the_tokens_that_a_chat_has(engine: Lines) -> None:
     chatted = chat(engine, tools=TOOLS, max_tokens=1)
     assert len(found["tokens"]) == chatted.done["prompt_tokens"] == len(found["pieces"])
     assert b"".join(map(bytes, found["pieces"])).decode().endswith(found["prompt"])  # behind BOS
+
+
+THINK, ENDED = CHAT_TOKENS["<think>"], CHAT_TOKENS["</think>"]
+
+
+def drawn_ids(answer: Answer, n: int) -> list[list[int]]:
+    drawn: list[list[int]] = [[] for _ in range(n)]
+    for event in answer.named("stream"):
+        drawn[event["index"]] += event.get("token_ids", [])
+    return drawn
+
+
+def test_thoughts_end_when_their_tokens_are_used_up(engine: Lines) -> None:
+    """Each sequence has its own; without a thought there is no effect; the last words come before the end."""
+    sequences = [
+        {"thinking_budget_tokens": 5, **scripted("<think>")},
+        {"thinking_budget_tokens": 0, **scripted("<think>")},
+        {"thinking_budget_tokens": 5, **scripted()},
+        {**scripted("<think>")},
+    ]
+    asked = {"max_tokens": 30, "return_token_ids": True, "thinking_budget_message": "Enough."}
+    answer = chat(engine, n=4, sequences=sequences, thinking_budget_tokens=12, **asked)
+    five, none, plain, twelve = drawn_ids(answer, 4)
+    made = [message(answer, i) for i in range(4)]
+    assert [ids[0] for ids in (five, none, twelve)] == [THINK] * 3
+    assert made[0]["reasoning"].endswith("Enough.")
+    assert made[0]["content"]
+    assert made[1]["reasoning"].strip() == "Enough."
+    assert ENDED not in plain
+    assert made[2]["content"]
+    assert made[3]["reasoning"].endswith("Enough.")
+    words = five.index(ENDED) - 5
+    assert 0 < words < 8
+    assert (none.index(ENDED), twelve.index(ENDED)) == (1 + words, 12 + words)
+
+
+def test_a_servers_budget_is_the_default_and_its_texts_are_the_same(chat_model: Path) -> None:
+    asked = {"max_tokens": 30, "sampling": {"seed": 4, **scripted("<think>")}, "return_token_ids": True}
+    with Lines("--reasoning-budget", "6", "--reasoning-budget-message", "Stop.", model=chat_model) as limited:
+        (ids,) = drawn_ids(chat(limited, **asked), 1)
+        assert chat(limited, **asked, thinking_budget_tokens=-1).texts != chat(limited, **asked).texts
+    with Lines(model=chat_model) as free:
+        (own,) = drawn_ids(chat(free, **asked, thinking_budget_tokens=6, thinking_budget_message="Stop."), 1)
+        (unbound,) = drawn_ids(chat(free, **asked), 1)
+    assert ids == own
+    assert ids[:6] == unbound[:6] != ids

@@ -77,7 +77,7 @@ def test_the_rows_of_a_request_are_the_engines() -> None:
     "row", [row for row in REQUEST_ROWS.values() if row.is_number and row.name not in OURS]
 )
 def test_a_number_of_a_request_is_within_the_engines_bounds(row: Row) -> None:
-    schema = COMMANDS["generate"][row.name]
+    schema = COMMANDS["chat" if row.group == "chat" else "generate"][row.name]
     assert schema["type"] == TYPES[row.type]
     assert row.low is not None
     assert schema["minimum"] <= row.low <= (row.high or row.low) <= schema["maximum"]
@@ -139,7 +139,7 @@ CHATS: list[dict[str, Any]] = [
     {"messages": HELLO, **COMMON, **SAMPLED, "parallel_tool_calls": True, "tools": [TOOL],
      "tool_choice": "auto", "reasoning_format": "none", "enable_thinking": False,
      "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True,
-     "plain_content": True},
+     "plain_content": True, "thinking_budget_tokens": 9, "thinking_budget_message": "So."},
     {"messages": HELLO, "then": {"text": "So:", "regex": "a"}},
     {"messages": HELLO[:1], "continue": {"id": "17", "index": 0, "at": 3}},
     *({"messages": HELLO, **{name: value for name, value in body.items() if name != "prompt"}}

@@ -111,6 +111,7 @@ def test_request_and_sampling_are_frozen() -> None:
         Sampling().top_k = 3
 
 
+TALK = [{"role": "user", "content": "Hello"}]
 VALUES: dict[str, Any] = {
     "prompt": "x",
     "n": 2,
@@ -155,6 +156,7 @@ VALUES: dict[str, Any] = {
     "allowed_token_ids": [1],
     "include_stop_str_in_output": True,
     "skip_special_tokens": False,
+    "thinking_budget_message": "So.",
 }
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 
@@ -191,7 +193,8 @@ OUTSIDE += [(row.name, row.high + 1) for row in BOUNDED if row.high is not None]
 
 def with_room(name: str, value: float) -> dict[str, Any]:
     """The field, together with the fields whose values bound it."""
-    return {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
+    more = {"min_tokens": {"max_tokens": -1}, "thinking_budget_tokens": {"prompt": None, "messages": TALK}}
+    return {name: value, **more.get(name, {})}
 
 
 @each_row(("name", "value"), INSIDE)
@@ -230,7 +233,7 @@ def test_fields_of_numbers_take_only_numbers(name: str, value: object) -> None:
 @each_row("name", [name for name, row in ROWS.items() if row.type == "int"])
 def test_fields_of_whole_numbers_take_only_whole_numbers(name: str) -> None:
     assert "1.5" in refusal(**{name: 1.5}).message
-    parsed(**{"n": 1, name: 2.0})
+    parsed(**{"n": 1} | with_room(name, 2.0))
 
 
 @each_row("name", [name for name, row in ROWS.items() if row.type == "bool"])
@@ -749,7 +752,7 @@ def test_a_million_unknown_fields_cost_little() -> None:
 
 # Chats
 
-HELLO = [{"role": "user", "content": "Hello"}]
+HELLO = TALK
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"b": 1, "a": 2}}}
 
 
@@ -820,7 +823,9 @@ def test_an_invalid_chat_is_refused_with_a_message(fields: dict[str, Any], param
 
 @each_row("name", [name for name in CHAT if name != "messages"])
 def test_a_field_of_chats_needs_messages(name: str) -> None:
-    value = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto"}.get(name, True)
+    others = {"thinking_budget_tokens": 5, "thinking_budget_message": "So."}
+    given = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto", **others}
+    value = given.get(name, True)
     with pytest.raises(RequestError, match="given without messages"):
         request_from({"prompt": "x", name: {} if name == "chat_template_kwargs" else value})
 

@@ -95,6 +95,10 @@ class InfoEndpoint:
     arguments: Callable[[Json], Json] = lambda body: {}
     lists: bool = False
 
+    def op_for(self, body: Json) -> str:
+        """The engine's command for this body."""
+        return self.op(body) if callable(self.op) else self.op
+
 
 def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
     """A path whose answer is made from the server's facts alone."""

@@ -172,7 +172,8 @@ def logprobs(tokens: Iterable[Mapping[str, Any]]) -> KoboldLogprobs:
         made["content"].append(as_json(token_json(token)))
         made["tokens"].append(key_name(token))
         made["token_logprobs"].append(token["logprob"])
-        made["top_logprobs"].append(as_json(by_name(token.get("top", ()))))
+        found = by_name(token.get("top", ()))
+        made["top_logprobs"].append(as_json(dict(reversed(found.items()))))
     return made
 
 
