@@ -157,6 +157,8 @@ static const acting_option acting_options[] = {
     {"--reasoning-format",            [](const parameters & p) -> json { return common_reasoning_format_name(p.common.reasoning_format); }},
     {"--reasoning-effort",            template_variables},
     {"--reasoning-preserve",          template_variables},
+    {"--reasoning-budget",            [](const parameters & p) -> json { return p.common.sampling.reasoning_budget_tokens; }},
+    {"--reasoning-budget-message",    [](const parameters & p) -> json { return p.common.sampling.reasoning_budget_message; }},
     {"--log-disable",                 nullptr},
     {"--log-file",                    nullptr},
     {"--log-jsonl",                   nullptr},

@@ -1,5 +1,7 @@
 #include "chat/chat.h"
 
+#include "chat/history.h"
+#include "chat/required_calls.h"
 #include "util/json.h"
 #include "util/sandbox.h"
 #include "util/utf8.h"
@@ -11,7 +13,7 @@
 using json = nlohmann::json;
 
 static const size_t n_max_output  = 64u << 20; // bytes of a prompt, its grammar and its parser
-static const size_t n_max_message = 300; // bytes of an error of llama.cpp, which may repeat the messages
+static const size_t n_max_message = 2000; // bytes of an error of llama.cpp, which may repeat the messages
 
 const std::vector<field_row> & chat_fields() {
     const value_type                    objects = list_of(any_object());
@@ -26,6 +28,7 @@ const std::vector<field_row> & chat_fields() {
         {"add_generation_prompt", true_or_false()},
         {"continue_final_message", true_or_false()},
         {"plain_content", true_or_false()},
+        {"thinking_budget_message", any_string()},
     };
     return rows;
 }
@@ -99,6 +102,9 @@ void check_tools(const json & fields, const common_chat_templates_inputs & input
     if (!inputs.use_jinja &&
         (fields.contains("tools") || inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_AUTO)) {
         invalid("tools", "tools and tool_choice need a server without --no-jinja");
+    }
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED && !fields.contains("tools")) {
+        invalid("tool_choice", "tool_choice is \"required\", but there are no tools");
     }
     const auto caps  = common_chat_templates_get_caps(templates);
     const auto known = [&](const char * name) { return caps.count(name) > 0 && caps.at(name); };
@@ -186,14 +192,52 @@ std::string run_template(const std::function<std::string()> & work, const std::s
     return made;
 }
 
+common_chat_params apply_to(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
+                            const std::string & messages) {
+    inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(messages));
+    return common_chat_templates_apply(templates, inputs);
+}
+
+// Where a template refuses a message of the system, or leaves one out, the user tells those behind the first one.
+common_chat_params apply_history(const common_chat_templates *  templates,
+                                 common_chat_templates_inputs & inputs, const chat_history & history) {
+    if (history.told_by_user.empty()) {
+        return apply_to(templates, inputs, history.messages);
+    }
+    common_chat_params made;
+    std::exception_ptr refusal;
+    try {
+        made = apply_to(templates, inputs, history.messages);
+        if (has_texts(made.prompt, history.of_system)) {
+            return made;
+        }
+    } catch (const std::exception &) {
+        refusal = std::current_exception();
+    }
+    try {
+        return apply_to(templates, inputs, history.told_by_user);
+    } catch (const std::exception &) {
+        if (refusal) {
+            std::rethrow_exception(refusal);
+        }
+        return made;
+    }
+}
+
+// A template that is known to read arguments of calls as objects.
+bool reads_objects(const common_chat_templates * templates) {
+    const auto caps  = common_chat_templates_get_caps(templates);
+    const auto found = caps.find("supports_object_arguments");
+    return found != caps.end() && found->second;
+}
+
 // Templates may loop over messages, and tools' schemas are converted to a grammar: both need limits.
 json apply_template(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
                     const std::string & messages, const std::string & tools) {
     const auto work = [&] {
-        inputs.messages = common_chat_msgs_parse_oaicompat(common_json::parse(messages));
-        inputs.tools    = tools.empty() ? std::vector<common_chat_tool>()
-                                        : common_chat_tools_parse_oaicompat(common_json::parse(tools));
-        return text_of(common_chat_templates_apply(templates, inputs));
+        inputs.tools = tools.empty() ? std::vector<common_chat_tool>()
+                                     : common_chat_tools_parse_oaicompat(common_json::parse(tools));
+        return text_of(apply_history(templates, inputs, read_history(messages, reads_objects(templates))));
     };
     return json::parse(run_template(work, "messages and tools are too large: their conversion to a prompt",
                                     !inputs.json_schema.empty() ? "json_schema"
@@ -227,8 +271,8 @@ grammar_start read_start(const json & made) {
     return start;
 }
 
-std::shared_ptr<const chat_format> read_format(const json & made, const common_chat_templates_inputs & inputs,
-                                               const llama_vocab * vocab) {
+std::shared_ptr<chat_format> read_format(const json & made, const common_chat_templates_inputs & inputs,
+                                         const llama_vocab * vocab) {
     auto format                   = std::make_shared<chat_format>();
     auto parser                   = std::make_shared<common_chat_parser_params>();
     parser->format                = (common_chat_format) made["format"].get<int>();
@@ -306,10 +350,21 @@ chat_prompt chat_templates::apply(const json & fields) {
             made[name] = marks->restored(made[name]);
         }
     }
+    if (inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED) {
+        if (made["grammar"].get_ref<const std::string &>().empty()) {
+            invalid("tool_choice",
+                    "tool_choice is \"required\", but from the model's chat template it cannot be "
+                    "told how a tool is called");
+        }
+        made["grammar"] = without_content(made["grammar"], made["parser"]);
+    }
     chat_prompt prompt;
-    prompt.parts   = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
-    prompt.grammar = made["grammar"];
-    prompt.stop    = made["stop"].get<std::vector<std::string>>();
-    prompt.format  = read_format(made, inputs, llama_model_get_vocab(model));
+    prompt.parts       = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
+    prompt.grammar     = made["grammar"];
+    prompt.stop        = made["stop"].get<std::vector<std::string>>();
+    auto format        = read_format(made, inputs, llama_model_get_vocab(model));
+    format->n_thinking = params.sampling.reasoning_budget_tokens;
+    format->last_words = fields.value("thinking_budget_message", params.sampling.reasoning_budget_message);
+    prompt.format      = std::move(format);
     return prompt;
 }

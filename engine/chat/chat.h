@@ -28,6 +28,8 @@ struct chat_format {
     std::shared_ptr<const common_chat_parser_params> parser;
     std::set<llama_token>                            shown; // control tokens whose text the parser needs
     grammar_start                                    start; // of the grammar
+    int32_t n_thinking = -1; // tokens that thoughts may have, where the request does not say; -1: no limit
+    std::string last_words;  // of thoughts that have used them up
 };
 
 struct chat_prompt {

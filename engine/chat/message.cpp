@@ -37,7 +37,7 @@ static std::string id_of(const std::string & seed, size_t i) {
 }
 
 chat_message::chat_message(std::shared_ptr<const chat_format> chat, std::string seed)
-    : format(std::move(chat)), seed(std::move(seed)) {
+    : format(std::move(chat)), seed(std::move(seed)), begun(format->start.thinks) {
     if (format->parser->is_continuation) {
         read(false); // the client knows the part of the message that is in the prompt
     }
@@ -45,7 +45,14 @@ chat_message::chat_message(std::shared_ptr<const chat_format> chat, std::string 
 
 // A parse reads the whole text, so a long text is not parsed for every token.
 chat_delta chat_message::feed(std::string_view piece, bool last) {
+    const size_t n_before = text.size();
     text += piece;
+    const std::string & tag = format->start.thinking_start;
+    const size_t        at  = begun || tag.empty() ? text.npos : text.find_first_not_of(" \t\r\n");
+    begun                   = begun || (at != text.npos && text.compare(at, tag.size(), tag) == 0);
+    for (const std::string & end : format->start.thinking_ends) {
+        thought = thought || text.find(end, n_before - std::min(n_before, end.size())) != std::string::npos;
+    }
     if (!last && (piece.empty() || (text.size() - n_read) * n_parts < text.size())) {
         return {};
     }

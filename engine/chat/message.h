@@ -28,6 +28,12 @@ class chat_message {
     // last: the text ends with this piece.
     chat_delta feed(std::string_view text, bool last);
 
+    // Whether the text so far ends amid the answer's thoughts, as far as its tags say.
+    bool in_thoughts() const { return !thought && begun; }
+
+    // The same, once the client has got some of them.
+    bool is_thinking() const { return !reasoning.empty() && !thought && content.empty() && calls.empty(); }
+
   private:
     chat_delta  read(bool last);
     std::string take_calls(const common_chat_msg & now, bool last);
@@ -38,4 +44,6 @@ class chat_message {
     std::string                        content, reasoning; // the parts that were returned already
     std::vector<std::string>           calls;      // by call: the arguments that were returned already
     size_t                             n_read = 0; // bytes of text at the last parse
+    bool begun   = false; // the text, or the prompt's end, has a beginning of thoughts
+    bool thought = false; // the text has an end of them
 };

@@ -66,7 +66,8 @@ struct generate_command {
     std::string text; // the client's prompt, for echo; empty: that of the tokens
 
     std::shared_ptr<const chat_format> chat; // how an answer is parsed; nullptr: it is plain text
-    bool                               scores_prompt() const {
+    std::vector<llama_token> thought_end;    // of a chat: what ends thoughts that have used up their tokens
+    bool                     scores_prompt() const {
         return (echo && n_logprobs >= 0) || n_prompt_logprobs >= 0;
     } // each token of the prompt needs its row of logits
     std::string healed_bytes() const { return healed ? healed->bytes : ""; }

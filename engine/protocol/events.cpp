@@ -154,12 +154,15 @@ void append_done(std::string & out, const std::string & id, const done_report & 
              report.queued_ms, report.prompt_ms, report.decode_ms);
     const std::string saved =
         report.n_saved ? ",\"saved_tokens\":" + std::to_string(*report.n_saved) : std::string();
-    event_line(out, "done", id)
-        .integer("count", report.count)
+    event_line event(out, "done", id);
+    event.integer("count", report.count)
         .integer("prompt_tokens", report.n_prompt)
         .integer("cached_tokens", report.n_cached)
         .integer("completion_tokens", report.n_tokens)
         .raw("timings", timings + saved + "}");
+    if (report.n_reasoning > 0) {
+        event.integer("reasoning_tokens", report.n_reasoning);
+    }
 }
 
 void append_status(std::string & out, const std::string & id, const status_report & report) {

@@ -82,7 +82,8 @@ struct done_report {
     int64_t n_tokens  = 0;
     double  queued_ms = 0.0, prompt_ms = 0.0, decode_ms = 0.0;
 
-    std::optional<int64_t> n_saved; // tokens, with finish or prune
+    std::optional<int64_t> n_saved;         // tokens, with finish or prune
+    int64_t                n_reasoning = 0; // of n_tokens: those of a chat's thoughts
 };
 void append_done(std::string & out, const std::string & id, const done_report & report);
 

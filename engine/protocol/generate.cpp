@@ -279,6 +279,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     auto              request = std::make_unique<generate_command>();
     sequence_settings common;
     coupling          coupled;
+    common.n_thinking = chat ? chat->format->n_thinking : -1;
     read_lengths(common, body);
     if (body.contains("sampling")) {
         read_sampling(common.sampling, body["sampling"], facts.vocab, facts.n_ctx_seq);
@@ -318,7 +319,12 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         check_room(*request, *then, facts);
     }
     request->chat = chat ? chat->format : nullptr;
-    c.request     = std::move(request);
+    if (chat && !chat->format->start.thinking_ends.empty()) {
+        const chat_format & format = *chat->format;
+        request->thought_end       = tokenize_parts(
+            {{format.last_words, false}, {format.start.thinking_ends[0], true}}, facts.vocab, false);
+    }
+    c.request = std::move(request);
 }
 
 void parse_generate(command & c, const json & body, const command_facts & facts) {

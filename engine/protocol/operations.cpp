@@ -69,23 +69,29 @@ static void parse_unpin(command & c, const json & body, const command_facts &) {
     event_line(c.line, "result", c.id);
 }
 
-static void answer_tokenize(command & c, const json & body, const command_facts & facts) {
-    const auto tokens =
-        tokenize_parts(read_parts(body["text"]), facts.vocab, body.value("add_special", false));
-    event_line answer(c.line, "result", c.id);
+// pieces: also the bytes of each token, and which are control tokens.
+static void append_tokens(event_line & answer, const std::vector<llama_token> & tokens, bool pieces,
+                          const command_facts & facts) {
     answer.raw("tokens", json(tokens).dump());
-    if (body.value("pieces", false)) {
-        json pieces = json::array(); // of bytes: a token may have a part of a character
+    if (pieces) {
+        json bytes = json::array(); // a token may have a part of a character
         for (llama_token token : tokens) {
             const std::string piece = common_token_to_piece(facts.vocab, token, true);
-            pieces.push_back(std::vector<uint8_t>(piece.begin(), piece.end()));
+            bytes.push_back(std::vector<uint8_t>(piece.begin(), piece.end()));
         }
-        answer.raw("pieces", pieces.dump());
+        answer.raw("pieces", bytes.dump());
         std::set<llama_token> control;
         std::copy_if(tokens.begin(), tokens.end(), std::inserter(control, control.end()),
                      [&](llama_token token) { return llama_vocab_is_control(facts.vocab, token); });
         answer.raw("control", json(control).dump());
     }
+}
+
+static void answer_tokenize(command & c, const json & body, const command_facts & facts) {
+    const auto tokens =
+        tokenize_parts(read_parts(body["text"]), facts.vocab, body.value("add_special", false));
+    event_line answer(c.line, "result", c.id);
+    append_tokens(answer, tokens, body.value("pieces", false), facts);
 }
 
 // One command for many short texts, each of which would cost more as a command than its tokens.
@@ -111,6 +117,9 @@ static void answer_template(command & c, const json & body, const command_facts 
     const prompt_parts parts = facts.chats->apply(body).parts;
     event_line         answer(c.line, "result", c.id);
     answer.text("prompt", joined_text(parts));
+    if (body.value("return_tokens", false)) { // those that a chat's prompt has
+        append_tokens(answer, tokenize_parts(parts, facts.vocab, true), body.value("pieces", false), facts);
+    }
     if (body.value("plain_content", false)) {
         json list = json::array();
         for (const prompt_part & part : parts) {
@@ -243,7 +252,9 @@ static const std::vector<operation> & operations() {
             {prompt_fields(), fields({{"continue", object_with(continued)}}), generation_fields()},
             parse_generate),
         row("chat", command::generate, worker,
-            {chat_fields(), fields({{"continue", object_with(continued)}}), generation_fields()}, parse_chat),
+            {chat_fields(), fields({thinking_field(), {"continue", object_with(continued)}}),
+             generation_fields()},
+            parse_chat),
         row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
         row("pin", command::generate, worker_if_long,
             {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
@@ -273,7 +284,9 @@ static const std::vector<operation> & operations() {
             {fields({{"adapter", object_with(loaded_adapter_fields()), true}})}, parse_load_adapter),
         row("unload_adapter", command::answer, reader,
             {fields({{"adapter", integer_between(0, n_max_adapter_id), true}})}, answer_unload_adapter),
-        row("template", command::answer, worker, {chat_fields(), {schema}}, answer_template),
+        row("template", command::answer, worker,
+            {chat_fields(), {schema, {"return_tokens", true_or_false()}, {"pieces", true_or_false()}}},
+            answer_template),
     };
     return rows;
 }

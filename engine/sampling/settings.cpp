@@ -121,6 +121,10 @@ static const std::vector<sampling_row> & sampling_rows() {
     return rows;
 }
 
+field_row thinking_field() {
+    return {"thinking_budget_tokens", integer_between(-1, any)};
+}
+
 const std::vector<field_row> & length_fields() {
     static const std::vector<field_row> rows = {
         {"max_tokens", integer_between(-1, any)}, // -1: until the end
@@ -148,6 +152,7 @@ const field_table & sequence_fields() {
     static const field_table table = [] {
         field_table both = table_of_sampling_rows("sequences");
         both.rows.insert(both.rows.end(), length_fields().begin(), length_fields().end());
+        both.rows.push_back(thinking_field());
         return both;
     }();
     return table;
@@ -193,6 +198,7 @@ void read_sampling(params & sampling, const json & fields, const llama_vocab * v
 void read_lengths(sequence_settings & settings, const json & fields) {
     settings.n_predict      = fields.value("max_tokens", settings.n_predict);
     settings.n_min          = fields.value("min_tokens", settings.n_min);
+    settings.n_thinking     = fields.value("thinking_budget_tokens", settings.n_thinking);
     settings.ends.strings   = fields.value("stop", settings.ends.strings);
     settings.banned.strings = fields.value("banned_strings", settings.banned.strings);
 }

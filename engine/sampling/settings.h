@@ -44,8 +44,9 @@ struct banned_texts {
 // Sequences with equal settings share them.
 struct sequence_settings {
     common_params_sampling   sampling;
-    int32_t                  n_predict = 128; // -1: until the end of the text or of the context
-    int32_t                  n_min     = 0;   // tokens before a stop token or a stop string may end the text
+    int32_t                  n_predict  = 128; // -1: until the end of the text or of the context
+    int32_t                  n_min      = 0;   // tokens before a stop token or a stop string may end the text
+    int32_t                  n_thinking = -1;  // tokens that a chat's thoughts may have; -1: no limit
     text_ends                ends;
     banned_texts             banned;
     std::shared_ptr<grammar> structure; // that the text follows; nullptr: none
@@ -77,6 +78,9 @@ struct sequence_plan {
 
 // The fields of `sampling`: llama.cpp's controls, seed, logit_bias, samplers.
 const field_table & sampling_fields();
+
+// The tokens that a chat's thoughts may have: of a command and of an entry of `sequences`.
+field_row thinking_field();
 
 // max_tokens, min_tokens, stop, banned_strings: those of a command, and of an entry of `sequences`.
 const std::vector<field_row> & length_fields();

@@ -103,6 +103,15 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
     return token;
 }
 
+void token_sampler::force(llama_token token) {
+    try {
+        accept(token, true);
+        coupled.is_first = false;
+    } catch (const grammar_error & e) {
+        throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
+    }
+}
+
 void token_sampler::choose_by_healing(const float * logits) {
     auto & chosen = buffer_of_thread().chosen;
     chosen.clear();

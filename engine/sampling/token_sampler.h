@@ -23,6 +23,9 @@ class token_sampler {
     // has a NaN or +infinity. Different samplers may draw at the same time, also from the same row.
     llama_token draw(const float * logits, const std::vector<llama_token> & forbidden);
 
+    // Accepts a token in place of a draw. Throws command_error when the grammar explodes.
+    void force(llama_token token);
+
     // Whether the grammar allows no further token.
     bool complete() { return !healing.is_active() && text.is_active() && text.is_complete(); }
 

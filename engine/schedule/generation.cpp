@@ -40,6 +40,21 @@ static std::string end_text(const request & r, const sequence & s, size_t i, con
     return s.plan.settings->ends.shown ? text_at(r, s, i, vocab).shown() : "";
 }
 
+// Thoughts that have used up their tokens are ended: what ends them comes in place of the next draws. n_new: tokens
+// that the sequence has got.
+static void end_long_thought(const request & r, sequence & s, int32_t n_new) {
+    const int32_t n_most = s.plan.settings->n_thinking;
+    if (n_most < 0 || r.command->thought_end.empty() || s.output.n_thinking < 0 || !s.output.message ||
+        !s.output.message->in_thoughts()) {
+        return;
+    }
+    s.output.n_thinking += n_new;
+    if (s.output.n_thinking >= n_most) {
+        s.sampling.forced.assign(r.command->thought_end.rbegin(), r.command->thought_end.rend());
+        s.output.n_thinking = -1;
+    }
+}
+
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
@@ -58,6 +73,7 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
         s.output.message =
             std::make_unique<chat_message>(r.command->chat, r.id + " " + std::to_string(s.index));
         s.output.message->feed(sent, false);
+        end_long_thought(r, s, 0);
     }
 }
 
@@ -129,6 +145,9 @@ static void stream(const request & r, sequence & s, const std::string & text, bo
         s.duplicate.text += text;
     }
     const chat_delta delta = output.message ? output.message->feed(text, last) : chat_delta{text, "", ""};
+    if (output.message && output.message->is_thinking()) {
+        output.n_reasoning = s.generated.size();
+    }
     if (delta.empty() && n_logprobs == 0 && n_new == 0) {
         return;
     }
@@ -306,6 +325,9 @@ void sampled::take(sample & d, const update_context & to) const {
         output.logprobs.push_back(std::move(d.logprobs));
     }
     s.generated.push_back(d.token);
+    if (!s.sampling.forced.empty()) {
+        s.sampling.forced.pop_back();
+    }
     const size_t      place = s.generated.size() - 1;
     const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
     if (r.command->has_scores()) {
@@ -333,6 +355,7 @@ void sampled::take(sample & d, const update_context & to) const {
         output.logprobs.pop_back(); // an end-of-text token has no text
     }
     stream(r, s, text, output.text.decided(), false, to.out);
+    end_long_thought(r, s, 1);
     const bool stopped = over || output.text.stopped();
     if (stopped || full) {
         end(r, s, stopped ? "stop" : "length", to);

@@ -63,6 +63,8 @@ struct sequence_sampling {
     std::vector<token_score>       scores;         // of the generated tokens, where their sums are wanted
     std::vector<float>             entropies;      // of tokens whose text is held back, where they are wanted
 
+    std::vector<llama_token> forced; // that come next, in place of draws; the last one first
+
     // (place, token): a banned phrase began with this token at this place of `generated`.
     std::vector<std::pair<size_t, llama_token>> banned;
 };
@@ -71,9 +73,11 @@ struct sequence_sampling {
 struct sequence_output {
     stop_matcher                  text;
     phrase_guard                  guard;
-    std::unique_ptr<chat_message> message;    // of a chat
-    std::vector<std::string>      logprobs;   // JSON, of tokens whose text is held back
-    size_t                        n_sent = 0; // of the generated tokens: those before the held back ones
+    std::unique_ptr<chat_message> message;        // of a chat
+    std::vector<std::string>      logprobs;       // JSON, of tokens whose text is held back
+    size_t                        n_sent     = 0; // of the generated tokens: those before the held back ones
+    int32_t                       n_thinking = 0; // tokens so far amid the thoughts; -1: they were ended
+    size_t n_reasoning = 0; // of the generated tokens: those up to the end of the thoughts
 };
 
 // How a sequence stands among the others of its request, where `prune` compares them.

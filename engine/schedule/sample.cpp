@@ -8,20 +8,32 @@
 
 #include <algorithm>
 
+// Id and text of a token; its bytes, too, if they are no text, but parts of characters.
+static void append_token(std::string & out, llama_token token, const std::string & piece) {
+    std::string rest = piece;
+    std::string text = take_utf8(rest);
+    text += rest.empty() ? "" : replacement_character;
+    out += "\"id\":" + std::to_string(token) + ",\"text\":";
+    append_json_string(out, text);
+    if (text != piece) {
+        out += ",\"bytes\":[";
+        for (size_t i = 0; i < piece.size(); i++) {
+            out += (i ? "," : "") + std::to_string((uint8_t) piece[i]);
+        }
+        out += "]";
+    }
+}
+
 static void append_logprob(std::string & out, const token_logprob & t, const llama_vocab * vocab) {
     char number[32];
     snprintf(number, sizeof(number), "%.6g", t.logprob);
-    std::string bytes = common_token_to_piece(vocab, t.token, true);
-    std::string text  = take_utf8(bytes);
-    out += "\"id\":" + std::to_string(t.token) + ",\"text\":";
-    append_json_string(out, bytes.empty() ? text : text + "\xEF\xBF\xBD");
+    append_token(out, t.token, common_token_to_piece(vocab, t.token, true));
     out += std::string(",\"logprob\":") + number;
 }
 
 std::string unknown_logprob_json(llama_token token, const vocabulary & vocab) {
-    std::string bytes = vocab.piece(token, true);
-    std::string json  = "{\"id\":" + std::to_string(token) + ",\"text\":";
-    append_json_string(json, take_utf8(bytes));
+    std::string json = "{";
+    append_token(json, token, vocab.piece(token, true));
     return json + ",\"logprob\":null,\"top\":[]}";
 }
 
@@ -189,8 +201,13 @@ static void sample_one(sample & d, const model_facts & facts) {
         if (!s.sampling.sampler) {
             make_sampler(*d.r, s, facts.model);
         }
-        list_banned(s, facts.vocab, banned);
-        d.token                    = s.sampling.sampler->draw(d.logits, banned);
+        if (!s.sampling.forced.empty()) {
+            d.token = s.sampling.forced.back();
+            s.sampling.sampler->force(d.token);
+        } else {
+            list_banned(s, facts.vocab, banned);
+            d.token = s.sampling.sampler->draw(d.logits, banned);
+        }
         d.complete                 = s.sampling.sampler->complete();
         const generate_command & c = *d.r->command;
         if (c.n_logprobs >= 0) {

@@ -201,6 +201,9 @@ static done_report report_of(const request & r) {
                                  std::max(r.prompt.n_cached, 0),  r.n_tokens,
                                  ms(t.arrived, t.admitted),       ms(t.admitted, t.prefilled),
                                  ms(t.prefilled, ggml_time_us()), {}};
+    for (const sequence & s : r.sequences) {
+        report.n_reasoning += (int64_t) s.output.n_reasoning;
+    }
     if (r.command->finish.given || r.command->prune.keep > 0) {
         report.n_saved = r.pruning.n_saved;
     }

@@ -16,7 +16,9 @@ from llama_srb.dialects.common.reply import (
     from_server_info,
 )
 from llama_srb.dialects.common.response_types import Count, Frames, Warned, warned
+from llama_srb.dialects.common.token_names import by_name
 from llama_srb.dialects.llamacpp import TEMPLATE
+from llama_srb.dialects.llamacpp.info import template_arguments
 from llama_srb.request.parse import request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
 
@@ -172,10 +174,8 @@ class Logits(Reply):
         super().__init__(request_from(body, defaults, known=READ_HERE, ours=ours), about, stream=False)
 
     def body(self) -> LogitsAnswer:
-        probabilities: dict[str, float] = {}
         first = next(iter(self.texts[0].tokens), {})  # there is none if the request was cancelled
-        for token in first.get("top", ()):
-            probabilities.setdefault(token["text"], math.exp(token["logprob"]))
+        probabilities = {name: math.exp(one) for name, one in by_name(first.get("top", ())).items()}
         return {"logits": probabilities, **warned(self.request.warnings)}
 
 
@@ -188,6 +188,18 @@ def _text(body: Json) -> Json:
     """TabbyAPI's field add_bos_token says whether BOS is added; text-generation-webui always adds it."""
     special = switch(body, "add_bos_token", True)
     return {"text": text_of(body, "text"), "add_special": special}
+
+
+def _op_of_encode(body: Json) -> str:
+    return "template" if isinstance(body.get("text"), list) else "tokenize"
+
+
+def _encoded(body: Json) -> Json:
+    """TabbyAPI's text may be the messages of a chat; mikupad's name for it is prompt."""
+    if isinstance(body.get("text"), list):
+        fields = {name: value for name, value in body.items() if name != "text"}
+        return {**template_arguments({**fields, "messages": body["text"]}), "return_tokens": True}
+    return _text({**body, "text": body.get("text", body.get("prompt"))})
 
 
 def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Encoded:
@@ -261,7 +273,7 @@ INFO_ENDPOINTS = {
     "/v1/internal/lora/list": from_server_info(_loras),
     "/v1/internal/model/info": from_server_info(_info),
     "/v1/internal/model/list": from_models(_names),
-    "/v1/token/encode": ENCODE,
+    "/v1/token/encode": InfoEndpoint(_tokens, _op_of_encode, _encoded),
     "/v1/token/decode": DECODE,
     "/v1/model": from_server_info(_card),
     "/v1/model/list": from_models(_cards),

@@ -298,6 +298,7 @@ class Done:
     ranking: Annotated[tuple[int, ...], Public(6)] = ()
     votes: Annotated[tuple[Vote, ...] | None, Public(7)] = None  # the leading answer first
     diversity_stats: Annotated[DiversityStats | None, Public(8)] = None  # of the returned texts
+    reasoning_tokens: int = 0  # of completion_tokens: those of a chat's thoughts
 
     @property
     def total_ms(self) -> float:

@@ -185,8 +185,8 @@ ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     ("--reasoning-effort", 1, PASSED),
     ("--reasoning-preserve", 0, PASSED),
     ("--no-reasoning-preserve", 0, PASSED),
-    ("--reasoning-budget", 1, Refused("--reasoning off ends thinking; max_tokens bounds all", same="-1")),
-    ("--reasoning-budget-message", 1, Refused("thoughts have no budget of their own")),
+    ("--reasoning-budget", 1, PASSED),
+    ("--reasoning-budget-message", 1, PASSED),
     ("--prefill-assistant", 0, Always("a last message of the assistant is continued")),
     ("--no-prefill-assistant", 0, Refused('a request says "continue_final_message": false')),
 

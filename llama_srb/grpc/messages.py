@@ -151,15 +151,20 @@ def _fields(event: Event, names: tuple[str, ...]) -> Json:
 def _plain(value: Any) -> Any:
     """The value of a field, where tokens without a logprob have none."""
     if isinstance(value, TokenList):
-        return [
-            {name: one for name, one in token.items() if one is not None and name in _TOKEN}
-            for token in value
-        ]
+        return [*map(_token, value)]
     if isinstance(value, engine.DiversityStats):
         return {name: one for name, one in asdict(value).items() if one is not None}
     if isinstance(value, tuple) and any(isinstance(one, engine.Vote) for one in value):
         return list(map(asdict, value))
     return value
+
+
+def _token(token: Mapping[str, Any]) -> Json:
+    """The fields of a token; those of its alternatives, which are tokens, too."""
+    made = {name: one for name, one in token.items() if one is not None and name in _TOKEN}
+    if "bytes" in made:
+        made["bytes"] = bytes(made["bytes"])
+    return made | {name: [*map(_token, made[name])] for name in ("top", "processed_top") if name in made}
 
 
 _TOKEN = frozenset(message_class("Token").DESCRIPTOR.fields_by_name)

@@ -6,7 +6,7 @@ The dialect of a path decides the form of its errors; the types of its answers a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, sglang, textgen
@@ -117,9 +117,10 @@ OLLAMA: Schema = {
 TOKENIZE: Schema = {
     "with_pieces": MAYBE_SWITCH,
     "content": MAYBE_TEXT, "prompt": MAYBE_TEXT, "add_special": MAYBE_SWITCH,
-    "add_special_tokens": MAYBE_SWITCH,
+    "add_special_tokens": MAYBE_SWITCH, "messages": {"type": ["array", "null"]},
+    "return_token_strs": MAYBE_SWITCH,
 }  # fmt: skip
-ENCODE: Schema = {"text": TEXT, "add_bos_token": MAYBE_SWITCH}
+ENCODE: Schema = {"text": {"type": ["string", "array"]}, "prompt": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
 MESSAGES: Schema = {"type": "array"}
 NAMED: Schema = {"model": TEXT}
@@ -146,7 +147,7 @@ RESPONSE = {JSON: responses.Response, SSE: responses.EVENTS}
 # ----------------------------------------------------------------------------------------------------
 
 # fmt: off
-PATHS = (
+_PATHS = (
     Path("llamacpp", "POST", "/completion", COMPLETE, reply,
         "n continuations in llama-server's form: objects, or frames.", NATIVE, PROMPT),
     Path("llamacpp", "POST", "/completions", COMPLETE, reply, "The same as /completion.", NATIVE, PROMPT),
@@ -348,6 +349,14 @@ PATHS = (
         {JSON: sglang.EngineLoads}, works=True),
 )
 # fmt: on
+
+
+def _latest(path: Path) -> Path:
+    """KoboldAI's other name for its API's version, which AI Horde's workers use."""
+    return replace(path, path=koboldai.latest(path.path), summary=f"The same as {path.path}.")
+
+
+PATHS = (*_PATHS, *(_latest(path) for path in _PATHS if koboldai.latest(path.path)))
 
 ERRORS: Mapping[str, Any] = {  # error types by dialect; other dialects have OpenAI's
     "llamacpp": llamacpp.LlamacppError,

@@ -94,8 +94,8 @@ class ModelStatus(TypedDict):
 class Model(TypedDict):
     """aliases, tags: those of --alias and --tags.
 
-    parent, root: of an adapter that has a name, its model's name and, once it is loaded, its file; a task has
-    parent, too.
+    root: the model's own name; of an adapter that has a name its file, once it is loaded. parent: of an
+    adapter or a task, its model's name. max_model_len: tokens of one sequence.
     """
 
     id: str
@@ -106,8 +106,9 @@ class Model(TypedDict):
     owned_by: str
     status: ModelStatus
     size_bytes: Count
+    root: str | None
     parent: NotRequired[str]
-    root: NotRequired[str | None]
+    max_model_len: Count | None
     meta: ModelMeta
 
 

@@ -222,6 +222,21 @@ def _convert_reasoning_effort(fields: Fields) -> None:
         fields["chat_template_kwargs"] = {"reasoning_effort": effort, **kwargs}
 
 
+def _convert_reasoning(fields: Fields) -> None:
+    """Converts OpenRouter's reasoning: {max_tokens, effort, enabled}."""
+    given = fields.get("reasoning")
+    if not isinstance(given, dict) or "messages" not in fields:
+        return
+    del fields["reasoning"]
+    for name, own in (
+        ("max_tokens", "thinking_budget_tokens"),
+        ("effort", "reasoning_effort"),
+        ("enabled", "enable_thinking"),
+    ):
+        if given.get(name) is not None:
+            fields.setdefault(own, given[name])
+
+
 def _convert_last_message(fields: Fields) -> None:
     """Continues a last message of the assistant, as llama-server does, unless the body says otherwise."""
     messages = fields.get("messages")
@@ -245,7 +260,7 @@ def _convert_probs_mode(fields: Fields) -> None:
 CONVERSIONS: tuple[Callable[[Fields], None], ...] = (
     _convert_dynatemp, _convert_bans, _convert_sampler_order, _convert_no_logprobs, _convert_probs_mode,
     _convert_formats,
-    _convert_tool_choice, _convert_reasoning_effort, _convert_last_message,
+    _convert_tool_choice, _convert_reasoning, _convert_reasoning_effort, _convert_last_message,
 )  # fmt: skip
 # fmt: off
 CONVERTED = {  # the fields that CONVERSIONS read → what they become, for the documentation
@@ -265,6 +280,8 @@ CONVERTED = {  # the fields that CONVERSIONS read → what they become, for the 
     "response_format": 'json_schema: {"type": "json_object"} becomes the schema of any object, '
     '{"type": "json_schema", "json_schema": {"schema": …}} the given schema, {"type": "text"} none',
     "reasoning_effort": "none: enable_thinking false; else in chat_template_kwargs",
+    "reasoning": "of a chat, {max_tokens, effort, enabled}: thinking_budget_tokens, reasoning_effort, "
+    "enable_thinking",
     "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
     "preset": "the fields of this preset (/v1/presets); fields in the body replace them",
 }

@@ -94,6 +94,8 @@ def _check_chat(request: CompletionRequest) -> None:
     given = [name for name in CHAT if getattr(request, name) is not None]
     if request.messages is None and given:
         raise RequestError(f"{given[0]} is given without messages", param=given[0])
+    if request.tool_choice == "required" and request.tools is None:
+        raise RequestError('tool_choice is "required", but there are no tools', param="tool_choice")
     if request.messages is not None and request.prompt:
         raise RequestError("only one of messages and prompt may be given", param="messages")
     if request.messages is not None and request.continue_ is not None and request.continue_final_message:

@@ -6,7 +6,6 @@ and the command line are made from them. Knows neither HTTP nor the engine proce
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NewType, TypeAlias
@@ -26,7 +25,7 @@ from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
 from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
-RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
+RANDOM_SEED = shapes.RANDOM_SEED
 NO_SEEDS = (-1, RANDOM_SEED)
 DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
@@ -163,11 +162,12 @@ class Sampling(_Row):
         meaning="Mirostat's target surprise.")
     mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100, title="Constant surprise, how fast",
         meaning="Mirostat's learning rate.")
-    seed: int = _row(-1, "other", ge=-1, le=RANDOM_SEED, neutral=-1, aliases="sampler_seed",
-        title="Same result again",
+    seed: Annotated[int, BeforeValidator(shapes.seed)] = _row(-1, "other", ge=shapes.LOWEST_SEED,
+        le=shapes.HIGHEST_SEED, neutral=-1, aliases="sampler_seed", title="Same result again",
         meaning="Sequence i uses seed + i, or a code made of both (diversity); after 4294967294 comes 0. "
         "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
-        "entry of sequences its request's seed + i.")
+        "entry of sequences its request's seed + i. Larger seeds are taken modulo 4294967295, other negative "
+        "ones as 4294967296 + seed, as llama-server does.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0, title="Words always kept",
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
@@ -187,6 +187,7 @@ class Override(Sampling):
 
     max_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     min_tokens: int = Field(0, ge=0, le=INT32_MAX)
+    thinking_budget_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
 
@@ -206,6 +207,7 @@ SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 CHAT = (
     "messages", "tools", "tool_choice", "parallel_tool_calls", "reasoning_format", "enable_thinking",
     "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "plain_content",
+    "thinking_budget_tokens", "thinking_budget_message",
 )  # fmt: skip
 
 
@@ -353,6 +355,12 @@ class CompletionRequest(_Row):
     ] = _row(None, "chat", meaning="auto: the model's reasoning is separate from the text; none: part of it.")
     enable_thinking: bool | None = _row(None, "chat",
         meaning="false: the template asks the model not to think, if the template supports this.")
+    thinking_budget_tokens: int | None = _row(None, "chat", ge=-1, le=INT32_MAX, neutral=-1,
+        aliases="thinking_token_budget reasoning_budget",
+        meaning="Tokens that the thoughts of an answer may have; then they are ended, and the answer "
+        "follows. 0: no thoughts; -1: no limit, or that of --reasoning-budget.")
+    thinking_budget_message: str | None = _row(None, "chat", aliases="reasoning_budget_message",
+        meaning="The last words of thoughts that have used up their tokens.")
     chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(shapes.kwargs)] = _row(None, "chat",
         neutral={}, meaning="Variables for the template.")
     add_generation_prompt: bool | None = _row(None, "chat",
@@ -538,10 +546,9 @@ class Row:
         """The bounds in words; empty if there are none."""
         if self.low is None:
             return ""
-        low, high = (f"{bound:.10g}" for bound in (self.low, math.nan if self.high is None else self.high))
         if self.high is None:
-            return f"at least {low}"
-        return f"between {low} and {high}"
+            return f"at least {self.low}"
+        return f"between {self.low} and {self.high}"
 
     @property
     def wanted(self) -> str:
@@ -588,7 +595,7 @@ _TYPES |= {
 
 def _bound(info: FieldInfo, kind: type[Ge] | type[Le]) -> float | None:
     bounds = (getattr(bound, kind.__name__.lower()) for bound in info.metadata if isinstance(bound, kind))
-    return next(map(float, bounds), None)
+    return next(bounds, None)
 
 
 def _as_row(name: str, info: FieldInfo) -> Row:
@@ -619,9 +626,8 @@ def _rows(model: type[BaseModel]) -> dict[str, Row]:
 SAMPLING_ROWS = _rows(Sampling)
 REQUEST_ROWS = {name: row for name, row in _rows(CompletionRequest).items() if name != "sampling"}
 ROWS = REQUEST_ROWS | SAMPLING_ROWS
-OVERRIDE_ROWS = SAMPLING_ROWS | {
-    name: REQUEST_ROWS[name] for name in ("max_tokens", "min_tokens", "stop", "banned_strings")
-}
+OF_A_TEXT = ("max_tokens", "min_tokens", "thinking_budget_tokens", "stop", "banned_strings")
+OVERRIDE_ROWS = SAMPLING_ROWS | {name: REQUEST_ROWS[name] for name in OF_A_TEXT}
 CANONICAL = {alias: name for name, row in ROWS.items() for alias in (name, *row.aliases)}
 
 

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -27,6 +28,7 @@ from llama_srb.request.fields import (
 )
 from llama_srb.request.json_text import read_json
 from llama_srb.request.sequence_name import sequence_name
+from llama_srb.request.shapes import unread_arguments
 from llama_srb.request.values import (
     INT32_MAX,
     MAX_INDEX,
@@ -164,6 +166,7 @@ def request_from(
     request["sampling"] = _build(Sampling, sampling)
     request["locked"] = dict(defaults.locked)
     _set_diversity(request, defaults.diversity)
+    warnings += islice(unread_arguments(given.get("messages")), MAX_WARNINGS)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     check_together(made, defaults.max_n)
     return made

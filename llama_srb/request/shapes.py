@@ -6,7 +6,7 @@ The rows of fields.py have the meaning of each field. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, TypeAlias
@@ -250,6 +250,44 @@ def _message(name: str, value: object) -> dict[str, Any]:
         if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
             raise wrong(f"{name}.content", part, "a part of type text, the only type here", "messages")
     return message
+
+
+RANDOM_SEED = 2**32 - 1  # llama.cpp's LLAMA_DEFAULT_SEED, which means a random seed
+LOWEST_SEED, HIGHEST_SEED = -(2**63), 2**64 - 1  # as OpenAI's and vLLM's clients send
+
+
+def seed(value: object) -> object:
+    """A seed of 64 bits as one of llama.cpp's generators, which have 32; those that fit stay as they are."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or not LOWEST_SEED <= value <= HIGHEST_SEED or -1 <= value <= RANDOM_SEED:
+        return value
+    return (value % 2**32 if value < 0 else value) % RANDOM_SEED
+
+
+MAX_CHECKED = 1 << 16  # characters of arguments: more are not parsed for a warning
+
+
+def unread_arguments(value: object) -> Iterator[str]:
+    """A warning for each call in a chat's past whose arguments are text that is no JSON object."""
+    left = MAX_CHECKED
+    for i, message in enumerate(value if isinstance(value, list) else ()):
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        for j, call in enumerate(calls if isinstance(calls, list) else ()):
+            function = call.get("function") if isinstance(call, dict) else None
+            text = function.get("arguments") if isinstance(function, dict) else None
+            if not isinstance(text, str) or not text.strip() or (left := left - len(text)) < 0:
+                continue
+            if not _is_object(text):
+                name = f"messages[{i}].tool_calls[{j}].function.arguments"
+                yield f"{name} is no JSON object; the chat template is given it as text"
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 def tools(value: object) -> object:

@@ -99,7 +99,7 @@ async def _truncate_messages(
     """Drops the oldest messages, except the system's and the last, which is truncated if still needed."""
     assert request.messages is not None
     messages = orjson.loads(request.messages)
-    droppable = [i for i, one in enumerate(messages[:-1]) if one["role"] != "system"]
+    droppable = [i for i, one in enumerate(messages[:-1]) if one["role"] not in ("system", "developer")]
 
     async def length(dropped: int) -> int:
         return await _chat_length(request, _without(messages, droppable[:dropped]), command)

@@ -120,11 +120,7 @@ class Commands:
                           cached_tokens=0, completion_tokens=0, timings={})  # fmt: skip
 
     def tokenize(self, command: dict[str, Any]) -> None:
-        text = joined(command["text"])
-        tokens = tokenize(text)
-        words = [list(word.encode()) for word in text.split(" ") if word]
-        pieces = {"pieces": words, "control": []} if command.get("pieces") else {}
-        self.output.event("result", id=command["id"], tokens=tokens, **pieces)
+        self.output.event("result", id=command["id"], **told_tokens(command, joined(command["text"])))
 
     def count_tokens(self, command: dict[str, Any]) -> None:
         counts = [len(tokenize(text)) for text in command["texts"]]
@@ -141,7 +137,8 @@ class Commands:
         prompt = " ".join(str(message["content"]) for message in messages)
         plain = command.get("plain_content")
         parts = {"parts": [{"text": prompt, "special": True}]} if plain else {}
-        self.output.event("result", id=command["id"], prompt=prompt, **parts)
+        tokens = told_tokens(command, prompt) if command.get("return_tokens") else {}
+        self.output.event("result", id=command["id"], prompt=prompt, **tokens, **parts)
 
     def load_adapter(self, command: dict[str, Any]) -> None:
         self.adapters.load(command["adapter"])
@@ -163,3 +160,10 @@ class Commands:
 
     def status(self, command: dict[str, Any]) -> None:
         self.output.event("result", id=command["id"], **self.scheduler.counts())
+
+
+def told_tokens(command: dict[str, Any], text: str) -> dict[str, Any]:
+    """The fields of an answer about the tokens of a text."""
+    words = [list(word.encode()) for word in text.split(" ") if word]
+    pieces = {"pieces": words, "control": []} if command.get("pieces") else {}
+    return {"tokens": tokenize(text), **pieces}

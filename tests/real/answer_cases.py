@@ -210,7 +210,7 @@ CASES = [
         form=SSE, model="able"),
     *of("POST /tokenize", {"content": ONCE}, {"content": "an 狐", "with_pieces": True},
         {"prompt": ONCE, "add_special_tokens": False}, {}),
-    *of("POST /v1/tokenize", {"prompt": ONCE}),
+    *of("POST /v1/tokenize", {"prompt": ONCE}, {"messages": HELLO, "return_token_strs": True}),
     *of("POST /apply-template", {"messages": HELLO}), *of("POST /apply-template", {}, status=400),
     *of("POST /detokenize", {"tokens": [417, 435]}), *of("POST /v1/detokenize", {"tokens": [417]}),
     *of("GET /tokenizer_info"), *of("GET /tokenizer_info", model="able"),
@@ -234,6 +234,9 @@ CASES = [
     *of("GET /api/v1/model"), *of("GET /api/v1/info/version"), *of("GET /api/v1/config/max_context_length"),
     *of("GET /api/v1/config/max_length"), *of("GET /api/v1/config/soft_prompts_list"),
     *of("GET /api/v1/config/soft_prompt"), *of("GET /api/extra/version"),
+    *of("GET /api/latest/model"), *of("GET /api/latest/info/version"), *of("POST /api/latest/generate", FEW),
+    *of("GET /api/latest/config/max_context_length"), *of("GET /api/latest/config/max_length"),
+    *of("GET /api/latest/config/soft_prompts_list"), *of("GET /api/latest/config/soft_prompt"),
     *of("GET /api/extra/true_max_context_length"), *of("GET /api/extra/preloadstory"),
 
     *of("POST /v1/internal/encode", {"text": ONCE}), *of("POST /v1/internal/decode", {"tokens": [417]}),
@@ -245,7 +248,7 @@ CASES = [
     *of("POST /v1/abort", None, {}),
     *of("GET /v1/internal/health"), *of("GET /v1/internal/lora/list"), *of("GET /v1/internal/model/info"),
     *of("GET /v1/internal/model/list"),
-    *of("POST /v1/token/encode", {"text": ONCE, "add_bos_token": False}),
+    *of("POST /v1/token/encode", {"text": ONCE, "add_bos_token": False}, {"text": HELLO}, {"prompt": ONCE}),
     *of("POST /v1/token/decode", {"tokens": [417]}), *of("GET /v1/model"), *of("GET /v1/model/list"),
     *of("GET /v1/model/draft/list"), *of("GET /v1/lora/list"),
 

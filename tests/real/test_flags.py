@@ -130,6 +130,8 @@ PARAMETERS: dict[str, tuple[list[str], object]] = {
     "--reasoning-effort": (["low"], {"preserve_reasoning": "true", "reasoning_effort": '"low"'}),
     "--reasoning-preserve": ([], {"preserve_reasoning": "true"}),
     "--no-reasoning-preserve": ([], {"preserve_reasoning": "false"}),
+    "--reasoning-budget": (["9"], 9),
+    "--reasoning-budget-message": (["So."], "So."),
     "--verbose": ([], 2**31 - 1),
     "--verbosity": (["1"], 1),
 }

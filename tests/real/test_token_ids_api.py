@@ -234,3 +234,41 @@ def test_an_abort_ends_commands_without_texts_with_an_error(
         lasting.json("POST", "/v1/abort", {})
     status, answer = answers[0]
     assert (status, "POST /v1/abort" in answer["error"]["message"]) == (400, True), answer
+
+
+TEXT = " the 日本 was 🙂 here"
+
+
+def offset_of(text: str, at: int) -> int:
+    """The character in which a byte of a text lies."""
+    return len(text.encode()[:at].decode(errors="ignore"))
+
+
+@each_row("more", [{}, {"stream": True}, {"echo": True}, {"return_tokens_as_token_ids": True}])
+def test_parts_of_characters_have_bytes_names_and_offsets(server: Server, more: dict[str, Any]) -> None:
+    """The bundled model has no token for these characters, so that they are made of their bytes."""
+    sampling = {"regex": TEXT, "logprobs": 3, "max_tokens": 60, "temperature": 0}
+    body = {"model": STORYTELLER.stem, "prompt": "Once, é", **sampling, **more}
+    frames = server.events(body) if more.get("stream") else [asked(server, body)]
+    lists: dict[str, list[Any]] = {"tokens": [], "text_offset": [], "top_logprobs": []}
+    for choice in (choice for frame in frames for choice in frame["choices"]):
+        for name, found in lists.items():
+            found += (choice["logprobs"] or {}).get(name, [])
+    whole = ("Once, é" if more.get("echo") else "") + TEXT
+    assert {len(top) for top in lists["top_logprobs"] if top} == {3}
+    if more.get("return_tokens_as_token_ids"):
+        assert all(name.startswith("token_id:") for name in lists["tokens"])
+        return
+    at = 0
+    for name, offset in zip(lists["tokens"], lists["text_offset"], strict=True):
+        assert offset == offset_of(whole, at), (name, at, offset)
+        at += name.count("\\x") if name.startswith("bytes:") else len(name.encode())
+    assert at == len(whole.encode())
+
+
+def test_bytes_of_a_chats_tokens_are_the_texts(server: Server) -> None:
+    for more in ({}, {"return_tokens_as_token_ids": True}):
+        body = {**TALK, "n": 1, "stop": [], "regex": TEXT, "max_tokens": 60, **more}
+        (choice,) = asked(server, body, CHAT)["choices"]
+        said = b"".join(bytes(one["bytes"]) for one in choice["logprobs"]["content"])
+        assert said.decode() == choice["message"]["content"] == TEXT

@@ -61,7 +61,7 @@ RANKERS = "one of logprob, typical, diversity, medoid, certainty, {vote: {regex}
 MARKS = "a list of 1 to 16 rising numbers of tokens"
 SAMPLERS = ", ".join(SAMPLER_NAMES)
 PAIRS = "an object {id: bias} or a list of [id or text, bias or false]"
-SEED = "between -1 and 4294967295"
+SEED = "between -9223372036854775808 and 18446744073709551615"
 
 BODIES = [
     raw("an empty body", b"", "the body is empty; it must be a JSON object"),
@@ -149,8 +149,8 @@ SAMPLER_CASES = [
     field("top_k -2", "top_k is -2; it must be between -1 and 2147483647", top_k=-2),
     field("top_k 1.5", "top_k is 1.5; it must be a whole number between -1 and 2147483647", top_k=1.5),
     field("mirostat 3", "mirostat is 3; it must be between 0 and 2", mirostat=3),
-    field("seed -2", f"seed is -2; it must be {SEED}", seed=-2),
-    field("seed 4294967296", f"seed is 4294967296; it must be {SEED}", seed=2**32),
+    field("seed of 65 bits", f"seed is 36893488147419103232; it must be {SEED}", seed=2**65),
+    field("seed below 64 bits", f"seed is -18446744073709551616; it must be {SEED}", seed=-(2**64)),
     field("ignore_eos 1", "ignore_eos is 1; it must be true or false", ignore_eos=1),
     field('samplers ["top_q"]', f'samplers is "top_q"; it must be one of {SAMPLERS}', samplers=["top_q"]),
     field("samplers 7", "samplers is 7; it must be a list of sampler names", samplers=7),

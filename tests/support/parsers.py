@@ -30,7 +30,7 @@ def of_task(task: Task) -> Callable[[dict[str, Any]], Any]:
 
 
 def question(one: Any) -> Callable[[dict[str, Any]], Any]:
-    return lambda body: encode(one.op, "1", **one.arguments(body))
+    return lambda body: encode(one.op_for(body), "1", **one.arguments(body))
 
 
 PARSERS: dict[str, Callable[[dict[str, Any]], Any]] = {

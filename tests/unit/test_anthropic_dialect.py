@@ -228,8 +228,6 @@ def test_fields_without_an_effect_cause_no_warning_and_no_error() -> None:
 @pytest.mark.parametrize(
     ("fields", "warning"),
     [
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}},
-         "thinking.budget_tokens is 1024, but there is no such limit here; it is not used"),
         ({"thinking": {"type": "adaptive", "display": "omitted"}}, "thinking.display is omitted, but "),
         ({"output_config": {"task_budget": {"type": "tokens", "total": 9}}}, "output_config.task_budget is "),
         ({"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},

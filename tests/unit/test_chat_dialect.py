@@ -26,7 +26,7 @@ RUN: list[Event] = [
     Stream("1", 0, "", tool_calls=({"index": 0, "arguments": "}"},)),
     Stream("1", 0, "", tool_calls=({"index": 1, "id": "a2", "name": "time", "arguments": ""},)),
     Stop("1", 0, 9, 1, "stop"),
-    Done("1", 2, 5, 4, 11),
+    Done("1", 2, 5, 4, 11, reasoning_tokens=2),
 ]
 CALLS = [
     {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": "{}"}},
@@ -55,12 +55,14 @@ def test_a_body_has_a_message_for_each_choice() -> None:
     made = body(RUN)
     first, second = made["choices"]
     assert first["message"] == {
-        "role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": CALLS,
+        "role": "assistant", "content": None, "refusal": None, "reasoning_content": "Hm.", "reasoning": "Hm.",
+        "tool_calls": CALLS,
     }  # fmt: skip
-    assert second["message"] == {"role": "assistant", "content": " there"}
+    assert second["message"] == {"role": "assistant", "content": " there", "refusal": None}
     assert [first["finish_reason"], second["finish_reason"]] == ["tool_calls", "stop"]
     assert (made["id"], made["object"]) == ("chatcmpl-1", "chat.completion")
     assert made["usage"]["completion_tokens"] == 11
+    assert made["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
 
 
 def test_chunks_are_deltas_that_begin_with_the_role() -> None:
@@ -70,9 +72,10 @@ def test_chunks_are_deltas_that_begin_with_the_role() -> None:
     for chunk in chunks:
         (choice,) = chunk["choices"]
         deltas[choice["index"]].append(choice["delta"])
-    role = {"role": "assistant", "content": None}
+    role = {"role": "assistant", "content": ""}
     assert deltas[1] == [role, {"content": " the"}, {"content": "re"}, {}]
-    assert deltas[0][:3] == [role, {"reasoning_content": "Hm"}, {"reasoning_content": "."}]
+    thoughts = [{"reasoning_content": piece, "reasoning": piece} for piece in ("Hm", ".")]
+    assert deltas[0][:3] == [role, *thoughts]
     assert deltas[0][3]["tool_calls"] == [
         {"index": 0} | CALLS[0] | {"function": {"name": "weather", "arguments": "{"}}
     ]
@@ -119,7 +122,7 @@ def test_an_extended_request_has_more_choices() -> None:
 def test_a_retried_choice_has_only_its_last_text() -> None:
     again: list[Event] = [Again("1", 0), Stream("1", 0, "x"), Stop("1", 0, 1, 1, "stop")]
     first = body([*RUN[:-1], *again, RUN[-1]])["choices"][0]
-    assert first["message"] == {"role": "assistant", "content": "x"}
+    assert first["message"] == {"role": "assistant", "content": "x", "refusal": None}
     assert first["finish_reason"] == "stop"
 
 

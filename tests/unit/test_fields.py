@@ -24,6 +24,7 @@ from llama_srb.request.fields import (
     DIVERSITIES,
     FIRST_TOKENS,
     OVERRIDE_ROWS,
+    RANDOM_SEED,
     REASONING_FORMATS,
     REQUEST_ROWS,
     SAMPLING_ROWS,
@@ -47,11 +48,11 @@ ENGINES = {  # fields of a generate command that are none of a request
     "tokens", "sampling", "sum_logprobs", "certainty",
 }  # fmt: skip
 TYPES = {"int": "integer", "float": "number", "bool": "boolean"}
-NO_SEED = -1  # not sent to the engine
 
 
 def bounds(row: Row) -> tuple[Any, Any]:
-    return (0 if row.low == NO_SEED and row.name == "seed" else row.low), row.high
+    """Those of seeds are the engine's after they are folded."""
+    return (0, RANDOM_SEED) if row.name == "seed" else (row.low, row.high)
 
 
 def test_the_rows_of_sampling_are_the_engines() -> None:
@@ -76,7 +77,7 @@ def test_the_rows_of_a_request_are_the_engines() -> None:
     "row", [row for row in REQUEST_ROWS.values() if row.is_number and row.name not in OURS]
 )
 def test_a_number_of_a_request_is_within_the_engines_bounds(row: Row) -> None:
-    schema = COMMANDS["generate"][row.name]
+    schema = COMMANDS["chat" if row.group == "chat" else "generate"][row.name]
     assert schema["type"] == TYPES[row.type]
     assert row.low is not None
     assert schema["minimum"] <= row.low <= (row.high or row.low) <= schema["maximum"]
@@ -138,7 +139,7 @@ CHATS: list[dict[str, Any]] = [
     {"messages": HELLO, **COMMON, **SAMPLED, "parallel_tool_calls": True, "tools": [TOOL],
      "tool_choice": "auto", "reasoning_format": "none", "enable_thinking": False,
      "chat_template_kwargs": {"a": 1}, "add_generation_prompt": False, "continue_final_message": True,
-     "plain_content": True},
+     "plain_content": True, "thinking_budget_tokens": 9, "thinking_budget_message": "So."},
     {"messages": HELLO, "then": {"text": "So:", "regex": "a"}},
     {"messages": HELLO[:1], "continue": {"id": "17", "index": 0, "at": 3}},
     *({"messages": HELLO, **{name: value for name, value in body.items() if name != "prompt"}}

@@ -1,6 +1,7 @@
 """OpenAI's completions: bodies are parsed, and chunks and bodies are rendered as its clients expect."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -195,14 +196,49 @@ def test_a_cancelled_choice_has_the_finish_reason_length() -> None:
     assert [choice["finish_reason"] for choice in whole["choices"]] == ["length", "stop"]
 
 
-def test_of_alternatives_with_equal_texts_the_first_counts() -> None:
-    top = [{"text": "\ufffd", "logprob": -1}, {"text": "a", "logprob": -2}, {"text": "\ufffd", "logprob": -3}]
+def test_alternatives_with_equal_texts_have_names_of_their_own() -> None:
+    top = [
+        {"id": 1, "text": "\ufffd", "bytes": [0xF0, 0x9F], "logprob": -1},
+        {"id": 2, "text": "a", "logprob": -2},
+        {"id": 3, "text": "\ufffd", "bytes": [0xE6], "logprob": -3},
+        {"id": 4, "text": "a", "logprob": -4},
+        {"id": 5, "text": "a", "logprob": -5},
+    ]
     run: list[Event] = [
         RUN[0],
         Stream("1", 0, "a", TokenList.of([{"text": "a", "logprob": -2, "top": top}])),
         RUN[-1],
     ]
-    assert body(run, logprobs=3)["choices"][0]["logprobs"]["top_logprobs"] == [{"\ufffd": -1, "a": -2}]
+    (names,) = body(run, logprobs=5)["choices"][0]["logprobs"]["top_logprobs"]
+    assert names == {r"bytes:\xf0\x9f": -1, "a": -2, r"bytes:\xe6": -3, r"bytes:\x61": -4, "token_id:5": -5}
+
+
+def test_offsets_are_those_of_the_characters_wherever_tokens_and_pieces_are_cut() -> None:
+    """Random texts, cut to tokens of one to five bytes; a piece of text comes with or behind its tokens."""
+    draw = random.Random(3)
+    for _ in range(300):
+        text = "".join(draw.choices("ab é日本🙂\u0301", k=draw.randint(1, 20)))
+        data, tokens, expected, at = text.encode(), [], [], 0
+        while at < len(data):
+            end = min(len(data), at + draw.randint(1, 5))
+            part = data[at:end]
+            whole = part.decode(errors="replace")
+            odd = {} if whole.encode() == part else {"bytes": list(part)}
+            tokens.append({"id": at, "text": whole, "logprob": -1.0, "top": [], **odd})
+            expected.append(len(data[:at].decode(errors="ignore")))
+            at = end
+        run: list[Event] = [RUN[0]]
+        sent, begun = 0, 0
+        while begun < len(tokens):
+            count = draw.randint(1, 3)
+            given = tokens[begun : begun + count]
+            begun += count
+            upto = data[: tokens[begun]["id"]] if begun < len(tokens) else data
+            now = upto.decode(errors="ignore")
+            run.append(Stream("1", 0, now[sent:], TokenList.of(given)))
+            sent = len(now)
+        run += [Stop("1", 0, 1, 1, "stop"), Stop("1", 1, 1, 1, "stop"), RUN[-1]]
+        assert body(run, logprobs=0)["choices"][0]["logprobs"]["text_offset"] == expected, tokens
 
 
 def test_warnings_come_with_the_first_chunk_and_in_the_body() -> None:

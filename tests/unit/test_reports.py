@@ -100,6 +100,18 @@ def test_chunks_with_text_have_timings_and_the_last_has_the_engines(dialect: Any
 
 
 @pytest.mark.parametrize("dialect", [chat, openai])
+def test_the_chunks_of_a_choice_have_its_usage_so_far_as_in_vllm(dialect: Any) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    made = chunks(dialect, RUN, stream_options=options)
+    counts = [one["usage"]["completion_tokens"] for one in made if one["usage"]]
+    assert counts == [1, 2, 3, 3, 3]
+    assert {one["usage"]["prompt_tokens"] for one in made if one["usage"]} == {50}
+    assert [one["usage"] for one in chunks(dialect, RUN, stream_options={"include_usage": True})[:-1]] == [
+        None
+    ] * (len(made) - 1)
+
+
+@pytest.mark.parametrize("dialect", [chat, openai])
 def test_chunks_tell_the_progress_of_the_prompt_before_its_text(dialect: Any) -> None:
     made = chunks(dialect, RUN, return_progress=True)
     told = [one for one in made if "prompt_progress" in one]

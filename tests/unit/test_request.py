@@ -111,6 +111,7 @@ def test_request_and_sampling_are_frozen() -> None:
         Sampling().top_k = 3
 
 
+TALK = [{"role": "user", "content": "Hello"}]
 VALUES: dict[str, Any] = {
     "prompt": "x",
     "n": 2,
@@ -155,6 +156,7 @@ VALUES: dict[str, Any] = {
     "allowed_token_ids": [1],
     "include_stop_str_in_output": True,
     "skip_special_tokens": False,
+    "thinking_budget_message": "So.",
 }
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 
@@ -179,14 +181,20 @@ def test_a_canonical_name_wins_over_its_alias_with_a_warning() -> None:
 
 
 BOUNDED = [row for row in ROWS.values() if row.is_number and row.name != "n"]
-INSIDE = [(row.name, bound) for row in BOUNDED for bound in (row.low, row.high) if bound is not None]
+INSIDE = [
+    (row.name, bound)
+    for row in BOUNDED
+    for bound in (row.low, row.high)
+    if bound is not None and row.name != "seed"
+]
 OUTSIDE = [(row.name, row.low - 1) for row in BOUNDED if row.low is not None]
 OUTSIDE += [(row.name, row.high + 1) for row in BOUNDED if row.high is not None]
 
 
 def with_room(name: str, value: float) -> dict[str, Any]:
     """The field, together with the fields whose values bound it."""
-    return {name: value, "max_tokens": -1} if name == "min_tokens" else {name: value}
+    more = {"min_tokens": {"max_tokens": -1}, "thinking_budget_tokens": {"prompt": None, "messages": TALK}}
+    return {name: value, **more.get(name, {})}
 
 
 @each_row(("name", "value"), INSIDE)
@@ -225,7 +233,7 @@ def test_fields_of_numbers_take_only_numbers(name: str, value: object) -> None:
 @each_row("name", [name for name, row in ROWS.items() if row.type == "int"])
 def test_fields_of_whole_numbers_take_only_whole_numbers(name: str) -> None:
     assert "1.5" in refusal(**{name: 1.5}).message
-    parsed(**{"n": 1, name: 2.0})
+    parsed(**{"n": 1} | with_room(name, 2.0))
 
 
 @each_row("name", [name for name, row in ROWS.items() if row.type == "bool"])
@@ -454,6 +462,23 @@ def test_a_sequence_without_a_seed_uses_the_requests_seed(
     assert [request.seed_of(index, first) for index in range(3)] == seeds
     told = [own.get("seed") for own in request.engine_fields().get("sequences", [])]
     assert not {-1, 2**32 - 1} & set(told)
+
+
+FOLDED = [
+    (2**32 - 2, 2**32 - 2),
+    (2**32, 1),
+    (2 * (2**32 - 1), 0),
+    (2**64 - 1, 0),
+    (-2, 2**32 - 2),  # as llama-server has it
+    (-(2**32) - 1, 0),
+    (-(2**63), 0),
+]
+
+
+@each_row(("seed", "own"), FOLDED)
+def test_seeds_of_64_bits_are_folded(seed: int, own: int) -> None:
+    assert parsed(seed=seed).sampling.seed == own
+    assert parsed(n=2, seed=[seed, 5]).engine_fields()["sequences"] == [{"seed": own}, {"seed": 5}]
 
 
 SPREAD = Defaults(diversity="arithmetic")
@@ -727,7 +752,7 @@ def test_a_million_unknown_fields_cost_little() -> None:
 
 # Chats
 
-HELLO = [{"role": "user", "content": "Hello"}]
+HELLO = TALK
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"b": 1, "a": 2}}}
 
 
@@ -798,7 +823,9 @@ def test_an_invalid_chat_is_refused_with_a_message(fields: dict[str, Any], param
 
 @each_row("name", [name for name in CHAT if name != "messages"])
 def test_a_field_of_chats_needs_messages(name: str) -> None:
-    value = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto"}.get(name, True)
+    others = {"thinking_budget_tokens": 5, "thinking_budget_message": "So."}
+    given = {"tools": [TOOL], "tool_choice": "none", "reasoning_format": "auto", **others}
+    value = given.get(name, True)
     with pytest.raises(RequestError, match="given without messages"):
         request_from({"prompt": "x", name: {} if name == "chat_template_kwargs" else value})
 
@@ -819,3 +846,21 @@ def test_a_wrong_part_is_named(part: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=r"^prompt\[1\] is ") as raised:
         request_from({"prompt": [{"text": "a"}, part]})
     assert raised.value.param == "prompt"
+
+
+def test_arguments_of_a_past_call_that_are_no_object_are_a_warning() -> None:
+    def call(arguments: Any) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": "f", "arguments": arguments}}
+
+    given = ["{}", "", None, {"a": 1}, '{"a": 1', "[1]", '{"a": 1e999}', "x" * 100_000]
+    calls = {"role": "assistant", "tool_calls": [call(one) for one in given]}
+    request = request_from({"messages": [{"role": "user", "content": "?"}, calls]})
+    told = [warning.partition(" is ")[0] for warning in request.warnings]
+    assert told == [f"messages[1].tool_calls[{j}].function.arguments" for j in (4, 5, 6)]
+
+
+def test_a_call_can_be_required_only_of_tools() -> None:
+    for tools in ({}, {"tools": []}):
+        with pytest.raises(RequestError, match="there are no tools") as caught:
+            request_from({"messages": [{"role": "user", "content": "?"}], "tool_choice": "required", **tools})
+        assert caught.value.param == "tool_choice"

@@ -75,22 +75,18 @@ def _thinking(value: object) -> Json:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in THINKING:
         raise wrong("thinking", value, "an object whose type is " + " or ".join(THINKING))
-    return {"enable_thinking": kind != "disabled"}
+    fields: Json = {"enable_thinking": kind != "disabled"}
+    if (budget := object_of({"thinking": value}, "thinking").get("budget_tokens")) is not None:
+        fields["thinking_budget_tokens"] = whole("thinking.budget_tokens", budget, 0, INT32_MAX)
+    return fields
 
 
 def _unmet_warnings(body: Mapping[str, Any]) -> list[str]:
-    """Limits of tokens that this server does not have, and thinking that it does not hide."""
-    given = {
-        "thinking.budget_tokens": object_of(body, "thinking").get("budget_tokens"),
-        "output_config.task_budget": object_of(body, "output_config").get("task_budget"),
-    }
-    if (budget := given["thinking.budget_tokens"]) is not None:
-        whole("thinking.budget_tokens", budget, 0, INT32_MAX)
-    warnings = [
-        f"{name} is {shown(value)}, but there is no such limit here; it is not used"
-        for name, value in given.items()
-        if value is not None
-    ]
+    """A limit of tokens that this server does not have, and thinking that it does not hide."""
+    warnings = []
+    if (budget := object_of(body, "output_config").get("task_budget")) is not None:
+        name = "output_config.task_budget"
+        warnings.append(f"{name} is {shown(budget)}, but there is no such limit here; it is not used")
     if object_of(body, "thinking").get("display") == "omitted":
         warnings.append("thinking.display is omitted, but this server shows all thinking")
     return warnings

@@ -135,10 +135,11 @@ def _thinking(name: str, block: Block) -> str:
 
 
 def _call(name: str, block: Block) -> Json:
-    given = block.get("input", {})
-    if not isinstance(given, dict):
+    given = block.get("input")
+    if given is not None and not isinstance(given, dict):
         raise wrong(f"{name}.input", given, "an object", "messages")
-    function = {"name": _field(name, block, "name"), "arguments": orjson.dumps(given).decode()}
+    arguments = orjson.dumps(given or {}).decode()
+    function = {"name": _field(name, block, "name"), "arguments": arguments}
     return {"id": _field(name, block, "id"), "type": "function", "function": function}
 
 

@@ -85,14 +85,19 @@ class InfoEndpoint:
     """A path that generates nothing.
 
     answer: makes the answer from the body, the result of the engine's command, and the server's facts.
-    op: the engine's command; empty if none is needed. arguments: makes its arguments from the body.
+    op: the engine's command, or how it follows from the body; empty if none is needed. arguments: makes its
+    arguments from the body.
     lists: the answer lists all models.
     """
 
     answer: Callable[[Json, Mapping[str, Any], ServerInfo], Any]
-    op: str = ""
+    op: str | Callable[[Json], str] = ""
     arguments: Callable[[Json], Json] = lambda body: {}
     lists: bool = False
+
+    def op_for(self, body: Json) -> str:
+        """The engine's command for this body."""
+        return self.op(body) if callable(self.op) else self.op
 
 
 def from_server_info(value: Callable[[ServerInfo], Any]) -> InfoEndpoint:
@@ -124,8 +129,18 @@ def token_json(token: Mapping[str, Any]) -> TokenLogprob:
 
 
 def _likely_token(token: Mapping[str, Any]) -> LikelyToken:
-    text = token["text"]
-    return {"id": token["id"], "token": text, "bytes": list(text.encode()), "logprob": token["logprob"]}
+    return {
+        "id": token["id"],
+        "token": token["text"],
+        "bytes": bytes_of(token),
+        "logprob": token["logprob"],
+    }
+
+
+def bytes_of(token: Mapping[str, Any]) -> list[int]:
+    """The bytes of a token, which may be parts of characters."""
+    given: list[int] | None = token.get("bytes")
+    return list(token["text"].encode()) if given is None else given
 
 
 def arguments_of(text: str) -> Any:

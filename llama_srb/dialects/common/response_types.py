@@ -144,19 +144,24 @@ NO_SIZE: PromptSize = {}
 
 
 class Alternative(TypedDict):
+    """bytes: as of a token."""
+
     id: Count
     text: str
+    bytes: NotRequired[list[int]]
     logprob: float
 
 
 class Token(TypedDict):
     """A token as the engine writes it. The first token of a prompt has no logprob: nothing predicts it.
 
-    processed_…: after the samplers, with logprobs_mode both.
+    bytes: of a token that is no text, but has parts of characters; text has U+FFFD for them. processed_…:
+    after the samplers, with logprobs_mode both.
     """
 
     id: Count
     text: str
+    bytes: NotRequired[list[int]]
     logprob: float | None
     top: NotRequired[list[Alternative]]
     processed_logprob: NotRequired[float]

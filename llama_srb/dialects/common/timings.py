@@ -96,6 +96,18 @@ class Stopwatch:
             case Done():
                 self._done = event
 
+    @property
+    def prompt_tokens(self) -> int:
+        return self._total
+
+    @property
+    def cached_tokens(self) -> int:
+        return self._cached
+
+    def length(self, index: int) -> int:
+        """The tokens of one sequence so far."""
+        return self._lengths[index]
+
     def _since(self, when: float) -> float:
         return 1000 * (self._clock() - when)
 

@@ -9,7 +9,7 @@ from llama_srb.dialects.koboldai.generation import (
     error_body,
     genkey_of,
 )
-from llama_srb.dialects.koboldai.info import INFO_ENDPOINTS
+from llama_srb.dialects.koboldai.info import INFO_ENDPOINTS, latest
 from llama_srb.dialects.koboldai.watched import GenerationRecord, aborted, last_logprobs, performance, so_far
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "error_body",
     "genkey_of",
     "last_logprobs",
+    "latest",
     "performance",
     "so_far",
 ]

@@ -22,6 +22,7 @@ from llama_srb.dialects.common.response_types import (
     as_json,
     finish_of,
 )
+from llama_srb.dialects.common.token_names import by_name, key_name
 from llama_srb.engine.events import Error, Stop, Stream
 from llama_srb.request.fields import CompletionRequest, limit_of
 from llama_srb.request.parse import request_from
@@ -169,10 +170,10 @@ def logprobs(tokens: Iterable[Mapping[str, Any]]) -> KoboldLogprobs:
     made: KoboldLogprobs = {"content": [], "tokens": [], "token_logprobs": [], "top_logprobs": []}
     for token in tokens:
         made["content"].append(as_json(token_json(token)))
-        made["tokens"].append(token["text"])
+        made["tokens"].append(key_name(token))
         made["token_logprobs"].append(token["logprob"])
-        by_text = {other["text"]: other["logprob"] for other in reversed(token.get("top", ()))}
-        made["top_logprobs"].append(as_json(by_text))
+        found = by_name(token.get("top", ()))
+        made["top_logprobs"].append(as_json(dict(reversed(found.items()))))
     return made
 
 
@@ -194,4 +195,8 @@ def stream(body: Mapping[str, Any], about: ServerInfo) -> Reply:
     return Results(body, about, stream=True)
 
 
-REPLIES = {"/api/v1/generate": generate, "/api/extra/generate/stream": stream}
+REPLIES = {
+    "/api/v1/generate": generate,
+    "/api/latest/generate": generate,
+    "/api/extra/generate/stream": stream,
+}

@@ -156,7 +156,21 @@ def _special(body: Json) -> Json:
     return {"text": text_of(body, "prompt"), "add_special": switch(body, "special", True)}
 
 
-INFO_ENDPOINTS = {
+LATEST = {  # paths of KoboldAI's own API, which AI Horde's workers ask for as those of its latest version
+    f"/api/v1/{name}": f"/api/latest/{name}"
+    for name in (
+        "generate", "model", "info/version", "config/max_context_length", "config/max_length",
+        "config/soft_prompts_list", "config/soft_prompt",
+    )
+}  # fmt: skip
+
+
+def latest(path: str) -> str:
+    """The name under /api/latest of a path; empty if it has none."""
+    return LATEST.get(path, "")
+
+
+_ENDPOINTS = {
     "/api/v1/model": from_server_info(_model),
     "/api/v1/info/version": from_server_info(_api_version),
     "/api/v1/config/max_context_length": from_server_info(_context),
@@ -170,3 +184,4 @@ INFO_ENDPOINTS = {
     "/api/extra/detokenize": InfoEndpoint(_text, "detokenize", lambda body: ids_of(body, "ids")),
     "/api/v1/token-count": InfoEndpoint(_webui_token_count, "tokenize", _special),
 }
+INFO_ENDPOINTS = _ENDPOINTS | {LATEST[path]: one for path, one in _ENDPOINTS.items() if path in LATEST}

@@ -25,11 +25,12 @@ class TokenPiece(TypedDict):
 
 
 class Tokenized(TypedDict):
-    """The token ids; vLLM's clients also get count and max_model_len."""
+    """The token ids; vLLM's clients also get count and max_model_len, and token_strs on wish."""
 
     count: NotRequired[Count]
     max_model_len: NotRequired[Count]
     tokens: list[Count] | list[TokenPiece]
+    token_strs: NotRequired[list[str] | None]
 
 
 class TokenizerInfo(TypedDict):
@@ -41,6 +42,7 @@ class TokenizerInfo(TypedDict):
     unk_token: str | None
     chat_template: str | None
     model_max_length: Count
+    tokenizer_class: str
 
 
 class Detokenized(TypedDict):
@@ -115,19 +117,30 @@ class Slot(TypedDict):
 # ----------------------------------------------------------------------------------------------------
 
 
+def op_of_tokenize(body: Json) -> str:
+    """The tokens of messages are those of a chat's prompt."""
+    return "tokenize" if body.get("messages") is None else "template"
+
+
 def _tokenize(body: Json) -> Json:
-    """Reads llama-server's field content, or vLLM's field prompt, which gets special tokens by default."""
+    """Reads llama-server's field content, or vLLM's fields messages or prompt, which gets special tokens."""
+    wants = {"pieces": True} if switch(body, "return_token_strs", False) else {}
+    if body.get("messages") is not None:
+        return {**template_arguments(body), "return_tokens": True, **wants}
     if body.get("prompt") is not None:
         special = switch(body, "add_special_tokens", True)
-        return {"text": text_of(body, "prompt"), "add_special": special}
+        return {"text": text_of(body, "prompt"), "add_special": special, **wants}
     asked = {"text": text_of(body, "content", ""), "add_special": switch(body, "add_special", False)}
     return asked | ({"pieces": True} if switch(body, "with_pieces", False) else {})
 
 
 def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Tokenized:
     tokens = result["tokens"]
-    if body.get("prompt") is not None:
-        return {"count": len(tokens), "max_model_len": about.context, "tokens": tokens}
+    if body.get("prompt") is not None or body.get("messages") is not None:
+        made: Tokenized = {"count": len(tokens), "max_model_len": about.context, "tokens": tokens}
+        if "pieces" in result:
+            made["token_strs"] = [bytes(piece).decode(errors="replace") for piece in result["pieces"]]
+        return made
     if "pieces" not in result:
         return {"tokens": tokens}
     pieces = map(_piece, result["pieces"])
@@ -159,6 +172,7 @@ def _tokenizer(about: ServerInfo) -> TokenizerInfo:
         "unk_token": known.get("unk_token"),
         "chat_template": about.chat_template or None,
         "model_max_length": about.context,
+        "tokenizer_class": "PreTrainedTokenizerFast",
     }
 
 
@@ -211,7 +225,7 @@ def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slo
     ]
 
 
-TOKENIZE = InfoEndpoint(_tokens, "tokenize", _tokenize)
+TOKENIZE = InfoEndpoint(_tokens, op_of_tokenize, _tokenize)
 DETOKENIZE = InfoEndpoint(_content, "detokenize", ids_of)
 TEMPLATE = InfoEndpoint(_prompt, "template", template_arguments)
 INFO_ENDPOINTS = {

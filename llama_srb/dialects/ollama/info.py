@@ -155,7 +155,7 @@ def _show(body: Json, result: Mapping[str, Any], about: ServerInfo) -> ShownMode
             "general.parameter_count": about.parameters,
             f"{about.architecture}.context_length": about.context,
         },
-        "capabilities": ["completion", *(["insert"] if can_infill(about.infill) else []), *_tools(about)],
+        "capabilities": ["completion", *_insert(about), *_tools(about), *_thinking(about)],
         "modified_at": time_of(about.modified),
     }
 
@@ -170,9 +170,19 @@ def pulled(body: Mapping[str, Any]) -> tuple[Pulled, bool]:
     return {"status": "success"}, switch(body, "stream", True)
 
 
+def _insert(about: ServerInfo) -> list[str]:
+    return ["insert"] if can_infill(about.infill) else []
+
+
 def _tools(about: ServerInfo) -> list[str]:
     """The capability tools, if the model's chat template reads the variable `tools`."""
     return ["tools"] if "tools" in about.chat_template else []
+
+
+def _thinking(about: ServerInfo) -> list[str]:
+    """The capability thinking, if the template has one of the marks that templates have for thoughts."""
+    marks = ("enable_thinking", "reasoning_content", "<think>", "thinking")
+    return ["thinking"] if any(mark in about.chat_template for mark in marks) else []
 
 
 INFO_ENDPOINTS = {

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypeAlias, cast
 import orjson
 from typing_extensions import TypedDict
 
-from llama_srb.dialects.common.reply import Text
+from llama_srb.dialects.common.reply import Text, bytes_of
 from llama_srb.dialects.common.response_types import (
     NO_SIZE,
     Compared,
@@ -18,6 +18,7 @@ from llama_srb.dialects.common.response_types import (
     compared,
     size_in,
 )
+from llama_srb.dialects.common.token_names import Name, id_name, text_name
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine import events
 from llama_srb.engine.events import Done, Event, Queued, Start, Stop, Stream
@@ -96,13 +97,18 @@ class CachedTokens(TypedDict):
     cached_tokens: Count
 
 
+class CompletionTokens(TypedDict):
+    reasoning_tokens: Count
+
+
 class Usage(TypedDict):
-    """The tokens of all choices together."""
+    """The tokens of all choices together; completion_tokens_details: of a chat."""
 
     prompt_tokens: Count
     completion_tokens: Count
     total_tokens: Count
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: NotRequired[CompletionTokens]
 
 
 class Scores(TypedDict):
@@ -183,17 +189,8 @@ def usage_of(done: Done) -> Usage:
     }
 
 
-Name: TypeAlias = Callable[[Mapping[str, Any]], str]
-"""What stands for a token in logprobs."""
-
-
-def text_name(token: Mapping[str, Any]) -> str:
-    text: str = token["text"]
-    return text
-
-
-def id_name(token: Mapping[str, Any]) -> str:
-    return f"token_id:{token['id']}"
+def chat_usage_of(done: Done) -> Usage:
+    return {**usage_of(done), "completion_tokens_details": {"reasoning_tokens": done.reasoning_tokens}}
 
 
 def names_of(request: CompletionRequest) -> Name:
@@ -204,8 +201,7 @@ def chat_token(token: Mapping[str, Any], name: Name = text_name) -> ChatToken:
     """The engine's token with its alternatives, as chats have it."""
 
     def likely(one: Mapping[str, Any]) -> LikelyChatToken:
-        text = name(one)
-        return {"token": text, "logprob": one["logprob"], "bytes": list(text.encode())}
+        return {"token": name(one), "logprob": one["logprob"], "bytes": bytes_of(one)}
 
     processed: ProcessedFields = {}
     if "processed_logprob" in token:
@@ -326,8 +322,16 @@ class ChunkWriter:
     the fields that add() has set.
     """
 
-    def __init__(self, kind: str, prefix: str, form: Form, origin: Origin) -> None:
+    def __init__(
+        self,
+        kind: str,
+        prefix: str,
+        form: Form,
+        origin: Origin,
+        usage_of: Callable[[Done], Usage] = usage_of,
+    ) -> None:
         self._kind, self._prefix, self._origin = kind, prefix, origin  # prefix: stands before the id
+        self._usage_of = usage_of
         self._wants_usage = form.include_usage
         self.head = self._added = self.tail = b""
         self.add({})
@@ -340,7 +344,8 @@ class ChunkWriter:
     def add(self, fields: Mapping[str, Any]) -> None:
         """Sets more fields for the chunks that follow, in place of those of the last call."""
         self._added = b"," + orjson.dumps(fields)[1:-1] if fields else b""
-        self.tail = self._added + (b',"usage":null}\n\n' if self._wants_usage else b"}\n\n")
+        has_no_usage = self._wants_usage and "usage" not in fields
+        self.tail = self._added + (b',"usage":null}\n\n' if has_no_usage else b"}\n\n")
 
     def frame(self, choices: Sequence[Mapping[str, Any]], extras: ChunkExtras | Noted = NO_EXTRAS) -> bytes:
         """One chunk as a frame."""
@@ -357,7 +362,7 @@ class ChunkWriter:
         extras: ChunkExtras = {"ranking": done.ranking} if done.ranking else {}
         extras = {**extras, **(compared(done) if found is None else found)}
         if self._wants_usage:
-            extras["usage"] = usage_of(done)
+            extras["usage"] = self._usage_of(done)
         return (self.frame((), extras) if extras else b"") + END
 
     def other(self, event: Event) -> bytes:

@@ -23,6 +23,7 @@ class ChoicesBody(Generic[OneText]):
 
     kind: ClassVar[str]
     prefix: ClassVar[str]
+    usage_of = staticmethod(usage_of)
 
     def __init__(self, request: CompletionRequest, origin: Origin, transcript: Transcript[OneText]) -> None:
         self.request, self.transcript, self.prompt = request, transcript, PromptTokens()
@@ -50,7 +51,7 @@ class ChoicesBody(Generic[OneText]):
             "id": self.prefix + done.id,
             **self._origin.fields(self.kind),
             "choices": [self.choice(*one) for one in _in_order(self.transcript)],
-            "usage": usage_of(done),
+            "usage": self.usage_of(done),
             **noted(self.request),
             **compared(done),
         }

@@ -1,7 +1,8 @@
 """OpenAI's chat completions: chunks of deltas that end in `data: [DONE]`, or one JSON body of messages. Pure.
 
 The engine writes the prompt and parses the answers, with the model's template; this module gives its events
-OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and llama-server.
+OpenAI's form. A model's reasoning is `reasoning_content`, as in DeepSeek and llama-server, and `reasoning`,
+as in vLLM.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,6 +24,7 @@ from llama_srb.dialects.common.response_types import (
     finish_of,
     noted,
 )
+from llama_srb.dialects.common.token_names import Name
 from llama_srb.dialects.openai.answer import (
     ChatToken,
     ChunkExtras,
@@ -31,12 +33,12 @@ from llama_srb.dialects.openai.answer import (
     EndFields,
     Error,
     Head,
-    Name,
     Origin,
     PromptFields,
     Usage,
     all_drawn,
     chat_token,
+    chat_usage_of,
     drawn_fields,
     end_fields,
     names_of,
@@ -98,16 +100,19 @@ class CallDelta(TypedDict):
 class Message(TypedDict):
     role: Literal["assistant"]
     content: str | None
+    refusal: None
     reasoning_content: NotRequired[str]
+    reasoning: NotRequired[str]
     tool_calls: NotRequired[list[ToolCall]]
 
 
 class Delta(TypedDict, total=False):
-    """The first delta of a choice has role, and content null."""
+    """The first delta of a choice has role, and content without text."""
 
     role: Literal["assistant"]
-    content: str | None
+    content: str
     reasoning_content: str
+    reasoning: str
     tool_calls: list[CallDelta]
 
 
@@ -204,7 +209,7 @@ def _call(call: Mapping[str, Any]) -> CallDelta:
 def _delta(event: Stream) -> Delta:
     delta: Delta = {"content": event.text} if event.text else {}
     if event.reasoning:
-        delta["reasoning_content"] = event.reasoning
+        delta["reasoning_content"] = delta["reasoning"] = event.reasoning
     if event.tool_calls:
         delta["tool_calls"] = list(map(_call, event.tool_calls))
     return delta
@@ -217,7 +222,7 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
 
 
 def _role(index: int) -> ChatChunkChoice:
-    return _unfinished(index, {"role": "assistant", "content": None})
+    return _unfinished(index, {"role": "assistant", "content": ""})
 
 
 def _unfinished(index: int, delta: Delta) -> ChatChunkChoice:
@@ -228,7 +233,7 @@ class Chunks:
     """Renders the events of one request as chunks."""
 
     def __init__(self, request: CompletionRequest, form: Form, origin: Origin) -> None:
-        self.writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, origin)
+        self.writer = ChunkWriter(f"{KIND}.chunk", PREFIX, form, origin, chat_usage_of)
         self.empty_choice = _unfinished(0, {})
         self._notes = noted(request)
         self._name = names_of(request)
@@ -291,9 +296,10 @@ class Chunks:
 
 def _message(one: Text) -> Message:
     calls = [_tool_call(call) for _, call in sorted(one.calls.items())]
-    made: Message = {"role": "assistant", "content": one.text if one.text or not calls else None}
+    text = one.text if one.text or not calls else None
+    made: Message = {"role": "assistant", "content": text, "refusal": None}
     if reasoning := "".join(one.thoughts):
-        made["reasoning_content"] = reasoning
+        made["reasoning_content"] = made["reasoning"] = reasoning
     if calls:
         made["tool_calls"] = calls
     return made
@@ -308,6 +314,7 @@ class Body(ChoicesBody[Text]):
     """Builds one body from the events of one request."""
 
     kind, prefix = KIND, PREFIX
+    usage_of = staticmethod(chat_usage_of)
 
     def __init__(self, request: CompletionRequest, origin: Origin) -> None:
         super().__init__(request, origin, Transcript(request.n, Text, Text.add))

@@ -4,6 +4,7 @@ Each frame has one choice. Its text is always a string, since clients append it 
 all choices. A cancelled sequence has the finish_reason "length", since its text is not finished.
 """
 
+import codecs
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from llama_srb.dialects.common.response_types import (
     finish_of,
     noted,
 )
+from llama_srb.dialects.common.token_names import Name, by_name, id_name, key_name
 from llama_srb.dialects.openai.answer import (
     NO_DRAWN,
     NO_PROMPT,
@@ -33,7 +35,6 @@ from llama_srb.dialects.openai.answer import (
     EndFields,
     Error,
     Head,
-    Name,
     Origin,
     PromptFields,
     PromptTokens,
@@ -41,7 +42,6 @@ from llama_srb.dialects.openai.answer import (
     all_drawn,
     drawn_fields,
     end_fields,
-    names_of,
 )
 from llama_srb.dialects.openai.body import ChoicesBody
 from llama_srb.dialects.openai.form import Form
@@ -112,29 +112,39 @@ CHUNKS = Frames(
 class OffsetFinder:
     """Finds the offsets of tokens, in characters, in a text that comes in pieces.
 
-    A token that is only a part of a character has the text U+FFFD. It gets the offset of the character; the
-    tokens after it are searched for behind the character.
+    A token that is a part of a character gets the character's offset; its bytes tell where the character
+    ends. Others are searched for, since some have no place in the text: those of control, for instance.
     """
 
     def __init__(self, offset: int = 0) -> None:
         self._offset = offset  # of _text
         self._text = ""  # the end of the text so far, whose tokens have not come yet
+        self._to_come = 0  # characters whose tokens have come, but not their text
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def of(self, text: str, tokens: Iterable[str]) -> list[int]:
+    def of(self, text: str, tokens: Iterable[Mapping[str, Any]]) -> list[int]:
         """Adds the next piece of text; returns the offsets of the tokens that came with it."""
-        self._text += text
+        self._text += text[self._to_come :]
+        self._to_come -= min(self._to_come, len(text))
         offsets, at, missed = [], 0, 0
         for token in tokens:
-            found = self._text.find(token, at, at + missed + len(token))
-            start = at if found < 0 else found
-            offsets.append(self._offset + start)
-            at, missed = (at, missed + len(token)) if found < 0 else (found + len(token), 0)
+            if "bytes" in token:
+                offsets.append(self._offset + at)
+                at += len(self._decoder.decode(bytes(token["bytes"])))
+                continue
+            at += len(self._decoder.decode(b"", final=True))  # a character that has no end
+            own = token["text"]
+            found = self._text.find(own, at, at + missed + len(own))
+            offsets.append(self._offset + (at if found < 0 else found))
+            at, missed = (at, missed + len(own)) if found < 0 else (found + len(own), 0)
+        self._to_come += max(0, at - len(self._text))
         self._offset, self._text = self._offset + at, self._text[at:]
         return offsets
 
     def skip(self) -> int:
         """Returns the length of the text so far, which is the offset of the next token."""
-        self._offset, self._text = self._offset + len(self._text), ""
+        self._offset, self._text = self._offset + len(self._text) - self._to_come, ""
+        self._to_come = 0
         return self._offset
 
 
@@ -149,19 +159,11 @@ def _lists(tokens: Iterable[Mapping[str, Any]], offsets: list[int], name: Name) 
         known = token["logprob"] is not None
         made["tokens"].append(name(token))
         made["token_logprobs"].append(token["logprob"])
-        made["top_logprobs"].append(as_json(_by_name(token.get("top", ()), name)) if known else None)
+        made["top_logprobs"].append(as_json(by_name(token.get("top", ()), name)) if known else None)
         if "processed_logprob" in token:
             made.setdefault("processed_token_logprobs", []).append(token["processed_logprob"])
-            likely = as_json(_by_name(token["processed_top"], name))
+            likely = as_json(by_name(token["processed_top"], name))
             made.setdefault("processed_top_logprobs", []).append(likely)
-    return made
-
-
-def _by_name(others: Iterable[Mapping[str, Any]], name: Name) -> dict[str, float]:
-    """Logprobs by name, the most probable first; of tokens with equal names only the first is kept."""
-    made: dict[str, float] = {}
-    for other in others:
-        made.setdefault(name(other), other["logprob"])
     return made
 
 
@@ -198,7 +200,7 @@ class Pieces:
 
     def __init__(self, request: CompletionRequest, first: int = 0) -> None:
         self._first, self._n = first, request.n
-        self._name = names_of(request)
+        self._name = id_name if request.return_tokens_as_token_ids else key_name
         self._prompt = OffsetFinder()
         self._echoed: list[tuple[str, Logprobs | None]] = []  # the pieces of the prompt, for each choice
         self._offsets: dict[int, OffsetFinder] = {}  # by choice
@@ -208,7 +210,7 @@ class Pieces:
             case Stream():
                 yield Piece(event.index, event.text, self._logprobs(event), drawn=event)
             case Prompt():
-                offsets = self._prompt.of(event.text, _texts(event.tokens))
+                offsets = self._prompt.of(event.text, event.tokens)
                 lists = _lists(event.tokens, offsets, self._name) if event.tokens else None
                 self._echoed.append((event.text, lists))
                 yield from (
@@ -227,12 +229,8 @@ class Pieces:
     def _logprobs(self, event: Stream) -> Logprobs | None:
         if event.index not in self._offsets:
             self._offsets[event.index] = OffsetFinder(self._prompt.skip())
-        offsets = self._offsets[event.index].of(event.text, _texts(event.tokens))
+        offsets = self._offsets[event.index].of(event.text, event.tokens)
         return _lists(event.tokens, offsets, self._name) if event.tokens else None
-
-
-def _texts(tokens: Iterable[Mapping[str, Any]]) -> list[str]:
-    return [token["text"] for token in tokens]
 
 
 # ----------------------------------------------------------------------------------------------------

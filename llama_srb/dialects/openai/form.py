@@ -22,12 +22,13 @@ class Form:
     """The form of the answer.
 
     limit: text-generation-webui's clients want a longer prompt to be truncated; without it, it is refused.
-    has_timings, has_progress, is_verbose: what llama-server's clients ask for.
+    has_timings, has_progress, is_verbose: what llama-server's clients ask for; has_running_usage: vLLM's.
     """
 
     stream: bool = False
     include_usage: bool = False
     limit: Limit | None = None
+    has_running_usage: bool = False
     has_timings: bool = False
     has_progress: bool = False
     is_verbose: bool | None = None
@@ -35,7 +36,7 @@ class Form:
     @property
     def reports(self) -> bool:
         """Whether the answer has any of them."""
-        return self.has_timings or self.has_progress or bool(self.is_verbose)
+        return self.has_running_usage or self.has_timings or self.has_progress or bool(self.is_verbose)
 
     def verbose_by_default(self, value: bool) -> Form:
         """With `verbose` as llama-server's -v has it, unless the body says more."""
@@ -94,11 +95,15 @@ def form_of(body: Mapping[str, Any]) -> Form:
         raise wrong("model", model, "a text")
     if options is not None and not isinstance(options, dict):
         raise wrong("stream_options", options, "an object")
-    include_usage = _switch(options or {}, "include_usage", "stream_options.include_usage")
+    usage, running = (
+        _switch(options or {}, name, f"stream_options.{name}")
+        for name in ("include_usage", "continuous_usage_stats")
+    )
     limit = limit_of(body, "truncation_length")
     return Form(
         stream=_switch(body, "stream", "stream"),
-        include_usage=include_usage,
+        include_usage=usage,
+        has_running_usage=usage and running,
         limit=limit if limit.tokens else None,
         has_timings=_switch(body, "timings_per_token", "timings_per_token"),
         has_progress=_switch(body, "return_progress", "return_progress"),

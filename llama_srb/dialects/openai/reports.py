@@ -1,6 +1,8 @@
-"""What llama-server adds to OpenAI's answers if it is asked for it: timings, progress, `__verbose`. Pure.
+"""What llama-server and vLLM add to OpenAI's answers if they are asked for it. Pure.
 
-The fields: timings_per_token, return_progress, verbose. In a stream each chunk but the first one has timings.
+The fields: timings_per_token, return_progress, verbose (`__verbose`) of llama-server; in a stream each chunk
+but the first one has timings. stream_options.continuous_usage_stats of vLLM: the chunks of a choice have its
+usage so far.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 import orjson
 
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
-from llama_srb.dialects.openai.answer import ChunkWriter
+from llama_srb.dialects.openai.answer import ChunkWriter, Usage, usage_of
 from llama_srb.dialects.openai.body import ChoicesBody
 from llama_srb.dialects.openai.form import Form
 from llama_srb.engine.events import Done, Event, Prompt, Start, Stop, Stream
@@ -100,6 +102,8 @@ class ReportedChunks:
         added: Json = {}
         if self._form.has_timings and isinstance(event, Stream | Stop | Done):
             added["timings"] = self._stopwatch.timings(0 if isinstance(event, Done) else event.index)
+        if self._form.has_running_usage and isinstance(event, Stream | Stop):
+            added["usage"] = usage_so_far(self._stopwatch, event.index)
         if self._form.is_verbose and isinstance(event, Done):
             added["__verbose"] = self._verbose.fields
         return added
@@ -114,6 +118,11 @@ class ReportedChunks:
         frame = self._chunks.writer.frame((self._chunks.empty_choice,))
         self._chunks.writer.add({})
         return frame
+
+
+def usage_so_far(watch: Stopwatch, index: int) -> Usage:
+    done = Done("", 1, watch.prompt_tokens, watch.cached_tokens, watch.length(index))
+    return usage_of(done)
 
 
 class ReportedBody:

@@ -88,8 +88,6 @@ class InputTokensDetails(CachedTokens):
 
 
 class OutputTokensDetails(TypedDict):
-    """reasoning_tokens: an estimate, by the reasoning's share of the characters."""
-
     reasoning_tokens: Count
 
 

@@ -120,7 +120,10 @@ def _reasoning(body: Mapping[str, Any]) -> Json:
     for name in ("effort", "summary"):
         if not isinstance(given.get(name), str | None):
             raise wrong(f"reasoning.{name}", given[name], "a text")
-    return {} if given.get("effort") is None else {"reasoning_effort": given["effort"]}
+    made = {} if given.get("effort") is None else {"reasoning_effort": given["effort"]}
+    if (most := given.get("max_tokens")) is not None:
+        made["thinking_budget_tokens"] = whole("reasoning.max_tokens", most, 0, INT32_MAX)
+    return made
 
 
 def _limits(body: Mapping[str, Any]) -> Json:

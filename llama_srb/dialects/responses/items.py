@@ -93,7 +93,8 @@ def _add_reasoning(place: str, item: Json, messages: Messages) -> None:
 
 
 def _add_call(place: str, item: Json, messages: Messages) -> None:
-    _add_tool_call(place, item, _text(place, item, "arguments"), messages)
+    arguments = "" if item.get("arguments") is None else _text(place, item, "arguments")
+    _add_tool_call(place, item, arguments, messages)
 
 
 def _add_custom_call(place: str, item: Json, messages: Messages) -> None:

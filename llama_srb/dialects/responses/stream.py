@@ -52,7 +52,6 @@ class Output:
         self._items: list[Json] = []  # those that are complete
         self._item: Item | None = None  # the one that is being generated
         self._tokens: list[openai.ChatToken] = []  # of text that is held back
-        self._thought = self._other = 0  # characters of reasoning, and of the rest
         self._stop: Stop | None = None
 
     def events(self, event: Event) -> Iterator[Json]:
@@ -133,12 +132,11 @@ class Output:
         }
 
     def _usage(self, done: Done) -> Json:
-        share = self._thought / (self._thought + self._other) if self._thought else 0
         return {
             "input_tokens": done.prompt_tokens,
             "input_tokens_details": {"cached_tokens": done.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": done.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": round(share * done.completion_tokens)},
+            "output_tokens_details": {"reasoning_tokens": done.reasoning_tokens},
             "total_tokens": done.prompt_tokens + done.completion_tokens,
         }
 
@@ -151,11 +149,9 @@ class Output:
         for piece in rest:
             yield from self._add_to_call(piece)
         if event.reasoning:
-            self._thought += len(event.reasoning)
             thought = yield from self._opened(Thought)
             yield from self._placed(thought.add(event.reasoning))
         if event.text:
-            self._other += len(event.text)
             message = yield from self._opened(Message)
             yield from self._placed(message.add_with(event.text, self._tokens))
         for piece in event.tool_calls[len(rest) :]:
@@ -168,7 +164,6 @@ class Output:
         if "name" in piece:
             yield from self._open(call_of(self._next_id, piece, self._asked.tools))
         if isinstance(self._item, Call):
-            self._other += len(piece["arguments"])
             yield from self._placed(self._item.add(piece["arguments"]))
 
     def _opened(self, kind: type[OneItem]) -> Generator[Json, None, OneItem]:

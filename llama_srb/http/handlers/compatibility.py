@@ -105,7 +105,7 @@ class Compatibility:
             refuse_locked(arguments, context.defaults.locked)
             with context.reserve() as reservation:
                 arguments = await context.facts.tools.for_arguments(arguments, reservation.command)
-                result = await reservation.command(endpoint.op, **arguments)
+                result = await reservation.command(endpoint.op_for(body), **arguments)
         about = self.registry.with_all(context) if endpoint.lists else context.info
         if self.registry.are_several and "model" not in http.query:
             most = self.registry.settings.models_max or 0

@@ -114,6 +114,8 @@ class Info:
             "owned_by": "llama-srb",
             "status": self._status(facts),
             "size_bytes": model.size_bytes,
+            "root": facts.name,
+            "max_model_len": facts.context or None,
             "meta": meta,
         }
 

@@ -178,11 +178,7 @@ OPENAI_FIELDS: dict[str, Schema] = {
 
 def _base(row: Row) -> Schema:
     bounds = {"minimum": row.low, "maximum": row.high}
-    return OF_TYPE[row.type] | {
-        name: int(bound) if bound.is_integer() else bound
-        for name, bound in bounds.items()
-        if bound is not None
-    }
+    return OF_TYPE[row.type] | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def _field(row: Row, *, of_one: bool) -> Schema:
