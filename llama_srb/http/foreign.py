@@ -62,7 +62,7 @@ class Path:
     """One row.
 
     scopes: a key must have one of them. answers: by content type, a type or a stream. request: the properties
-    of the body; None: there is no body. works: as a Route has it.
+    of the body; None: there is no body. works, list_as: as a Route has them.
     """
 
     dialect: str
@@ -74,6 +74,7 @@ class Path:
     answers: Mapping[str, Any]
     request: Schema | None = None
     works: bool = False
+    list_as: str = ""
 
     @property
     def name(self) -> str:
@@ -325,14 +326,16 @@ _PATHS = (
         {JSON: OllamaVersion}),
 
     Path("openllm", "POST", "/complete", COMPLETE, reply,
-        "OpenLLM-Server's shape: n continuations, with the settings in configuration.",
+        "OpenLLM-Server's shape: the texts of n continuations, and the settings that were used.",
         {JSON: openllm.ConfiguredTexts}, {"prompt": ANY, **CONFIGURED}),
     Path("openllm", "POST", "/chat", CHAT, reply,
-        "OpenLLM-Server's shape: n answers to a message, with the settings in configuration.",
-        {JSON: openllm.ConfiguredChat}, {"message": ANY, "messages": MAYBE_LIST, **CONFIGURED}),
+        "OpenLLM-Server's shape: the text of an answer to a message, and the settings that were used.",
+        {JSON: openllm.ConfiguredChat},
+        {"prompt": ANY, "message": ANY, "messages": MAYBE_LIST, **CONFIGURED}),
     Path("openllm", "POST", "/embed", EMBED, vectors,
-        "OpenLLM-Server's shape: vectors of texts.",
-        {JSON: openllm.ConfiguredVectors}, {"input": ANY, "dimensions": ANY}),
+        "OpenLLM-Server's shape: a list of vectors, of a list of texts.",
+        {JSON: openllm.ConfiguredVectors}, {"input": ANY, "dimensions": ANY, "configuration": MAYBE_OBJECT},
+        list_as="input"),
 
     Path("anthropic", "POST", "/v1/messages", CHAT, reply,
         "One answer to a chat: a message of content blocks, or its events.",
