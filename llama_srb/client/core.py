@@ -143,6 +143,11 @@ def detokenize(tokens: Sequence[int]) -> Call[str]:
     return Call("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: as_text(answer["text"]))
 
 
+def turns(messages: str | Sequence[Message]) -> Sequence[Message]:
+    """The messages of a chat; a text is one message of the user."""
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+
+
 def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
     """A list of texts; a single text becomes a list of one."""
     return [texts] if isinstance(texts, str) else list(texts)
