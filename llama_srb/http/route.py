@@ -18,7 +18,7 @@ Handler: TypeAlias = Callable[..., Awaitable[web.StreamResponse]]
 Schema: TypeAlias = dict[str, Any]
 
 JSON, SSE, NDJSON, PLAIN = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
-JSONL = "application/jsonl"
+FILE, FORM = "application/octet-stream", "multipart/form-data"
 PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": (
