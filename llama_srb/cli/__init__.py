@@ -25,7 +25,7 @@ COMMANDS = {
     "config": "Check the file of --config.",
     "drain": "Let a server finish what it has, and take no new requests.",
     "doctor": "Check whether a server can start here, and say what to do.",
-    "keys": "Make, list and revoke the keys of a server.",
+    "keys": "Make, list and revoke the keys of a server; sign tokens (JWT).",
     "memory": "Put documents into the memories of a server; rebuild their vectors.",
     "models": "Say what GGUF files hold; list, pull and remove models of a hub.",
     "serve": "Serve a model over HTTP.",
