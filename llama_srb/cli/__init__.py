@@ -28,6 +28,7 @@ COMMANDS = {
     "keys": "Make, list and revoke the keys of a server; sign tokens (JWT).",
     "memory": "Put documents into the memories of a server; rebuild their vectors.",
     "models": "Say what GGUF files hold; list, pull and remove models of a hub.",
+    "perplexity": "Say how well a model predicts a text.",
     "serve": "Serve a model over HTTP.",
 }
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
