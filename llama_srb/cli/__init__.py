@@ -22,12 +22,13 @@ COMMANDS = {
     "cluster": "Run several servers behind one address.",
     "complete": "Continue a prompt n times, side by side.",
     "completion": "Print the script that completes llama-srb's options in a shell.",
-    "config": "Check the TOML file of --config.",
+    "config": "Check the file of --config.",
     "drain": "Let a server finish what it has, and take no new requests.",
     "doctor": "Check whether a server can start here, and say what to do.",
-    "keys": "Make, list and revoke the keys of a server.",
+    "keys": "Make, list and revoke the keys of a server; sign tokens (JWT).",
     "memory": "Put documents into the memories of a server; rebuild their vectors.",
     "models": "Say what GGUF files hold; list, pull and remove models of a hub.",
+    "perplexity": "Say how well a model predicts a text.",
     "serve": "Serve a model over HTTP.",
 }
 INTERRUPTED, READER_LEFT = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
@@ -43,7 +44,7 @@ class Failed(click.ClickException):
 
 
 class Refused(Failed):
-    """The command cannot start, or the request was refused: one line on stderr."""
+    """The command cannot start, or the request was refused: a line on stderr, or a line and a list."""
 
     exit_code = 2
 
@@ -118,7 +119,8 @@ def _fail(error: click.ClickException) -> NoReturn:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         end = "" if message.endswith((".", "?")) else "."
         message += f"{end} See {error.ctx.command_path} --help."
-    say(" ".join(message.split()))
+    lines = message.split("\n") if isinstance(error, Refused) else [message]
+    say("\n  ".join(" ".join(line.split()) for line in lines))
     sys.exit(error.exit_code)
 
 

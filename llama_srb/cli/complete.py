@@ -82,17 +82,17 @@ def _prompt(prompt: str | None, file: str | None) -> str:
     if (prompt is None) == (file is None):
         _usage_error("Give one prompt: as an argument, as - for standard input, or with --file.")
     if prompt == "-":
-        return _decoded(sys.stdin.buffer.read(), "standard input")
+        return decoded(sys.stdin.buffer.read(), "standard input")
     if prompt is not None:
         return prompt
     assert file is not None
     try:
-        return _decoded(Path(file).read_bytes(), file)
+        return decoded(Path(file).read_bytes(), file)
     except OSError as error:
         raise Refused(f"cannot read {file}: {error.strerror}") from None
 
 
-def _decoded(data: bytes, name: str) -> str:
+def decoded(data: bytes, name: str) -> str:
     """Decodes a prompt, without the line feed that echo and editors add at the end (as llama.cpp's -f)."""
     try:
         return data.decode().removesuffix("\n")

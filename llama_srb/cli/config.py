@@ -161,7 +161,7 @@ def _as_time(seconds: float) -> str:
 
 COMMAND = click.Group(
     "config",
-    help="Check the TOML file of --config.",
+    help="Check the file of --config.",
     commands=[
         click.Command(
             "check",

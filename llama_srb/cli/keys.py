@@ -1,4 +1,4 @@
-"""`llama-srb keys`: edits the key file that a server reads with --api-key-file."""
+"""`llama-srb keys`: edits the key file that a server reads with --api-key-file, and signs JWTs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
+from llama_srb import config
+from llama_srb.config import SettingsError
 from llama_srb.serving.keys import api_keys
 from llama_srb.serving.keys.api_keys import SCOPES, USUAL, Key, KeyFileError
 
@@ -50,6 +52,36 @@ def _revoke(file: Path, name: str) -> None:
         raise Refused(f"{file} has no key {name}")
     _write(file, left)
     say(f"the key of {name} is revoked; send SIGHUP to a running server to end it there")
+
+
+def _token(
+    name: str, scopes: str, expires: str, key: Path | None, config_file: str | None, **limits: Any
+) -> None:
+    """Prints a JWT that the server of these settings accepts until it expires."""
+    from llama_srb.serving.keys import jwt  # slow
+
+    try:
+        settings = config.load({}, config=config_file)
+    except SettingsError as error:
+        raise Refused(error) from None
+    given = {option: value for option, value in limits.items() if value is not None}
+    given |= {option: list(filter(None, given[option].split(","))) for option in NAMES if option in given}
+    granted = _key(name=name, scopes=scopes.split(), hash="0" * 64, expires=_date(expires), **given)
+    assert granted.expires is not None
+    claims = {
+        "sub": name,
+        "scope": " ".join(granted.scopes),
+        "exp": int(granted.expires.timestamp()),
+        **given,
+    }
+    claims |= {"aud": settings.jwt_audience} if settings.jwt_audience else {}
+    claims |= {"iss": settings.jwt_issuer} if settings.jwt_issuer else {}
+    secret = settings.jwt_secret.get_secret_value() if settings.jwt_secret else None
+    try:
+        click.echo(jwt.signed({"iat": int(datetime.now(UTC).timestamp()), **claims}, secret, key))
+    except KeyFileError as error:
+        raise Refused(error) from None
+    say(f"until {granted.expires.isoformat()}; it cannot be revoked before, but by another secret or key")
 
 
 def _read(file: Path) -> tuple[Key, ...]:
@@ -97,9 +129,21 @@ LIMITS = {
     "--concurrent": "Most requests at once.",
     "--tokens-per-minute": "Most tokens a minute, prompts included; a running request is not cut off.",
 }
+SCOPES_OF_A_KEY = click.Option(
+    ["--scopes"], default=" ".join(USUAL), metavar="WORDS", show_default=True,
+    help=f"What the key may do: {' '.join(SCOPES)}; admin includes all.",
+)  # fmt: skip
+NAMES_AND_LIMITS = [
+    *(click.Option([f"--{option}"], metavar="NAME,…", help=meaning) for option, meaning in NAMES.items()),
+    *(
+        click.Option([flag], type=click.IntRange(min=1), metavar="NUMBER", help=meaning)
+        for flag, meaning in LIMITS.items()
+    ),
+]
 COMMAND = click.Group(
     "keys",
-    help="Make, list and revoke the keys of a server, in the file of --api-key-file. It holds only hashes.",
+    help="Make, list and revoke the keys of a server, in the file of --api-key-file. It holds only hashes. "
+    "Also sign tokens (JWT).",
     commands=[
         click.Command(
             "add",
@@ -107,15 +151,30 @@ COMMAND = click.Group(
             params=[
                 NAME,
                 FILE,
-                click.Option(["--scopes"], default=" ".join(USUAL), metavar="WORDS", show_default=True,
-                             help=f"What the key may do: {' '.join(SCOPES)}; admin includes all."),
+                SCOPES_OF_A_KEY,
                 click.Option(["--expires"], metavar="WHEN", help="12h, 30d, 8w from now, or a date."),
-                *(click.Option([f"--{option}"], metavar="NAME,…", help=meaning)
-                  for option, meaning in NAMES.items()),
-                *(click.Option([flag], type=click.IntRange(min=1), metavar="NUMBER", help=meaning)
-                  for flag, meaning in LIMITS.items()),
+                *NAMES_AND_LIMITS,
             ],
             help="Make a key and print it. It cannot be shown again.",
+        ),
+        click.Command(
+            "token",
+            callback=_token,
+            params=[
+                NAME,
+                SCOPES_OF_A_KEY,
+                click.Option(["--expires"], default="12h", metavar="WHEN", show_default=True,
+                             help="12h, 30d, 8w from now, or a date."),
+                *NAMES_AND_LIMITS,
+                click.Option(["--key"], metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
+                             help="A private key as PEM (RSA or P-256), whose public key the server has as "
+                             "--jwt-keys (default: the secret of the server)."),
+                click.Option(["--config", "config_file"], metavar="FILE", type=click.Path(),
+                             help="The server's settings: jwt_secret, jwt_audience, jwt_issuer. "
+                             "LLAMA_SRB_CONFIG names it, too; LLAMA_SRB_JWT_SECRET is the secret alone."),
+            ],
+            help="Sign a JSON Web Token (JWT) and print it. A server accepts it as a key, without a file of "
+            "keys: with the secret --jwt-secret, or with --jwt-keys.",
         ),
         click.Command("list", callback=_list, params=[FILE],
                       help=f"Print one line a key, fields separated by tabs: {', '.join(COLUMNS)}."),

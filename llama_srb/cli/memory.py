@@ -173,7 +173,7 @@ async def _pool(model: Settings, *, computes: bool) -> AsyncIterator[Pool]:
 
 CONFIG = click.Option(
     ["--config", "config_file"], metavar="FILE", type=click.Path(),
-    help="The TOML file with the table [memories.NAME]; LLAMA_SRB_CONFIG names it, too.",
+    help="The file with the table [memories.NAME]; LLAMA_SRB_CONFIG names it, too.",
 )  # fmt: skip
 NAME = click.Argument(["name"])
 COMMAND = click.Group(

@@ -95,7 +95,7 @@ def setting_options(names: Iterable[str] | None = None, heading: str = "Options"
     rows = [row for row in OPTIONS if names is None or row.name in names]
     file = Option(
         ["--config", "config_file"], heading, metavar="FILE", type=click.Path(),
-        help="TOML file with the same settings, and tables of models.",
+        help="File with the same settings, and tables of models: TOML, or YAML (.yaml, .yml).",
     )  # fmt: skip
     return [*(_setting(row, heading) for row in rows), file]
 

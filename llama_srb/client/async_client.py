@@ -122,9 +122,11 @@ class AsyncClient(Connection):
         """The same as Client.complete."""
         return await self.stream(prompt, n=n, **more).collect()
 
-    async def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+    async def chat(
+        self, messages: str | Sequence[Message], *, n: int | None = None, **more: Any
+    ) -> list[Choice]:
         """The same as Client.chat."""
-        return await self.stream(n=n, messages=messages, **more).collect()
+        return await self.stream(n=n, messages=core.turns(messages), **more).collect()
 
     def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> AsyncStream:
         """`async with client.stream("Once", n=8) as stream: async for event in stream: …`"""
@@ -211,9 +213,11 @@ class AsyncTask:
         """The same as Task.complete."""
         return await self.stream(prompt, n=n, **more).collect()
 
-    async def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+    async def chat(
+        self, messages: str | Sequence[Message], *, n: int | None = None, **more: Any
+    ) -> list[Choice]:
         """The same as Task.chat."""
-        return await self.stream(n=n, messages=messages, **more).collect()
+        return await self.stream(n=n, messages=core.turns(messages), **more).collect()
 
     def stream(
         self,

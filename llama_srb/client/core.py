@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import httpx
+import orjson
 
 from llama_srb.client.answer import RECALLED, Answer, Choice, Recalled, Score, recalled_of
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
@@ -63,8 +64,8 @@ class Frames:
 
 def _event(line: bytes) -> Event | None:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
+        data = orjson.loads(line)
+    except ValueError:
         raise ServerError(f"the server wrote a line that is no event: {line[:100]!r}") from None
     return event_from(data) if isinstance(data, dict) else None
 
@@ -143,6 +144,11 @@ def detokenize(tokens: Sequence[int]) -> Call[str]:
     return Call("/v1/token/decode", {"tokens": list(tokens)}, lambda answer: as_text(answer["text"]))
 
 
+def turns(messages: str | Sequence[Message]) -> Sequence[Message]:
+    """The messages of a chat; a text is one message of the user."""
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+
+
 def _several(texts: str | Sequence[Prompted]) -> list[Prompted]:
     """A list of texts; a single text becomes a list of one."""
     return [texts] if isinstance(texts, str) else list(texts)
@@ -191,7 +197,7 @@ def is_event_stream(response: httpx.Response) -> bool:
 def _last_event(response: httpx.Response) -> Mapping[str, Any]:
     """The last event of a stream that has been read as a whole; one of the MALFORMED if there is none."""
     lines = [line for line in response.text.split("\n") if line.startswith("data:")]
-    last: Mapping[str, Any] = json.loads(lines[-1][5:])
+    last: Mapping[str, Any] = orjson.loads(lines[-1][5:])
     if last["event"] == "error":
         raise failure(read_as(Error, last))
     return last

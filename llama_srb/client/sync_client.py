@@ -125,9 +125,12 @@ class Client(Connection):
         """
         return self.stream(prompt, n=n, **more).collect()
 
-    def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
-        """Waits for n answers to a chat; the model's template formats it. more: as in complete(), tools."""
-        return self.stream(n=n, messages=messages, **more).collect()
+    def chat(self, messages: str | Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+        """Waits for n answers to a chat; the model's template formats it. more: as in complete(), tools.
+
+        messages: a text is the one message of a user.
+        """
+        return self.stream(n=n, messages=core.turns(messages), **more).collect()
 
     def stream(self, prompt: Prompted | None = None, *, n: int | None = None, **more: Any) -> Stream:
         """Streams events: `with client.stream("Once", n=8) as stream: for event in stream: …`
@@ -217,9 +220,9 @@ class Task:
         """Waits for n continuations and returns them, as Client.complete; fields not given are the task's."""
         return self.stream(prompt, n=n, **more).collect()
 
-    def chat(self, messages: Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
+    def chat(self, messages: str | Sequence[Message], *, n: int | None = None, **more: Any) -> list[Choice]:
         """Waits for n answers to a chat; the task's texts stand around the messages of the user."""
-        return self.stream(n=n, messages=messages, **more).collect()
+        return self.stream(n=n, messages=core.turns(messages), **more).collect()
 
     def stream(
         self,

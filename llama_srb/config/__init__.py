@@ -1,4 +1,4 @@
-"""A server's settings: one table, filled from the command line, the environment (LLAMA_SRB_*), a TOML file.
+"""A server's settings: one table, filled from the command line, the environment (LLAMA_SRB_*), a file.
 
 Only this package reads argv and the environment. The command line overrides the environment, which overrides
 the file. cli/options.py makes its options, and docs/settings.md its table, from `OPTIONS`.

@@ -1,4 +1,4 @@
-"""The sources of settings: the command line, the environment (LLAMA_SRB_*), a TOML file."""
+"""The sources of settings: the command line, the environment (LLAMA_SRB_*), a file of TOML or YAML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import tables
+from . import poly, tables, yaml_text
 from .options import PATHS
 from .rows import Rows
 from .tables import Tables
@@ -110,13 +110,10 @@ def from_file(file: str | None) -> File:
     """What a file says; nothing if there is none."""
     if file is None:
         return File()
-    try:
-        with open(file, "rb") as opened:
-            found = tomllib.load(opened)
-    except OSError as error:
-        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
-    except ValueError as error:  # not TOML, or not UTF-8
-        raise SettingsError(f"{file} is not TOML: {error}") from None
+    found = _read(file)
+    if lines := poly.differences(found):
+        about = f"{file} has names of Poly's configuration. Here they are written so:"
+        raise SettingsError("\n  ".join([about, *lines]))
     refuse_unknown(found, [*Rows.model_fields, "models", *OTHER_TABLES], f" in {file}")
     written = found.pop("models", None)
     others = {kind: tables.others(kind, found.pop(kind), file) for kind in OTHER_TABLES if kind in found}
@@ -124,6 +121,23 @@ def from_file(file: str | None) -> File:
     models = None if written is None else tables.of_file(written, f" in {file}")
     models = models and {name: _beside(file, table) for name, table in models.items()}
     return File(_beside(file, given), models, others)
+
+
+def _read(file: str) -> dict[str, Any]:
+    """The table that a file is: YAML by its name's end, else TOML."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise SettingsError(f"cannot read {file}: {error.strerror}") from None
+    if file.lower().endswith(yaml_text.ENDINGS):
+        try:
+            return yaml_text.read(data)
+        except yaml_text.YamlError as error:
+            raise SettingsError(f"cannot read {file} as YAML: {error}") from None
+    try:
+        return tomllib.loads(data.decode())
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise SettingsError(f"{file} is not TOML: {error}") from None
 
 
 def task_in(text: str, name: str) -> Table:

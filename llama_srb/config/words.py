@@ -13,7 +13,8 @@ PREFIX = "LLAMA_SRB_"
 
 
 class SettingsError(Exception):
-    """A setting is wrong; the message is one line with the setting's name as the operator wrote it."""
+    """A setting is wrong; the message has the setting's name as the operator wrote it, on one line,
+    or on a line of a list."""
 
 
 def setting_name(written: str) -> str:

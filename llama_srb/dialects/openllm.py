@@ -1,59 +1,45 @@
-"""OpenLLM-Server's shapes: /chat, /complete and /embed with the settings in `configuration`. Pure.
+"""OpenLLM-Server's shapes: /chat, /complete and /embed. Pure.
 
-Its sources and documentation were not found: only the names of paths and fields are known. What stands inside
-`message`, `choices` and an answer of /embed is our own.
+Settings stand beside the prompt or in `configuration`; an answer has texts, and the settings that were used.
 """
 
-from collections.abc import Mapping
-from typing import Any, NotRequired
-
-from typing_extensions import TypedDict
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, NotRequired, TypeAlias
 
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Json, Reply, ServerInfo
-from llama_srb.dialects.common.response_types import Count, Finish, Told, Vector, Warned, finish_of
-from llama_srb.request.parse import request_from
+from llama_srb.dialects.common.response_types import Told, Vector
+from llama_srb.request.fields import CANONICAL, NO_SEEDS, ROWS
+from llama_srb.request.parse import request_from, unknown_field
 from llama_srb.request.values import RequestError, wrong
 
 N = 1
-READ_HERE = frozenset({"model", "stream", "message", "configuration"})
+READ_HERE = frozenset({"model", "stream", "configuration"})
+TURNS = ("prompt", "message")
+NO_SETTINGS = frozenset({"prompt", "message", "messages", "stream", "configuration"})
+OWN = ("n", "max_tokens", "min_tokens", "stop", "banned_strings")  # settings of the request, not of samplers
 
-
-class ConfiguredMessage(TypedDict):
-    role: str
-    content: str
-
-
-class ConfiguredText(TypedDict):
-    index: Count
-    text: str
-    finish_reason: Finish
-
-
-class ConfiguredTurn(TypedDict):
-    index: Count
-    message: ConfiguredMessage
-    finish_reason: Finish
+ConfiguredVectors: TypeAlias = list[Vector]
 
 
 class ConfiguredChat(Told):
-    """message: with n = 1; choices: with a larger n. configuration: the request's, with n and max_tokens."""
+    """message: the text of the answer; choices: with n above 1 all texts, of which message is the first.
 
-    message: NotRequired[ConfiguredMessage]
-    choices: NotRequired[list[ConfiguredTurn]]
+    configuration: the prompt, and each setting that was used, by the client's name for it.
+    """
+
+    message: str
+    choices: NotRequired[list[str]]
     configuration: dict[str, Any]
 
 
 class ConfiguredTexts(Told):
-    choices: list[ConfiguredText]
+    """configuration: the prompt, and each setting that was used, by the client's name for it."""
+
+    choices: list[str]
     configuration: dict[str, Any]
-
-
-class ConfiguredVectors(Warned):
-    """embeddings: a vector for each text."""
-
-    embeddings: list[Vector]
-    prompt_tokens: Count
 
 
 def merged(body: Json) -> Json:
@@ -64,8 +50,17 @@ def merged(body: Json) -> Json:
     return {**body, **configuration, "configuration": configuration}
 
 
+def refuse_unknown(fields: Mapping[str, Any], known: Collection[str]) -> None:
+    """RequestError if a field that is given is none of these."""
+    for name in [name for name, value in fields.items() if value is not None and name not in known]:
+        raise RequestError(unknown_field(name, known), param=name)
+
+
 class Answer(Reply):
-    """The answer of /complete and /chat, as one body; `fields` are merged."""
+    """The answer of /complete; `fields` are merged."""
+
+    known = READ_HERE
+    ours: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, fields: Json, about: ServerInfo) -> None:
         if switch(fields, "stream", False):
@@ -73,57 +68,112 @@ class Answer(Reply):
                 "stream is true; this path answers with one body: /v1/events and /v1/chat/completions stream"
             )
             raise RequestError(message, param="stream")
-        defaults = about.defaults_of(N, about.defaults.max_tokens, stream=False)
-        request = request_from(self.beginning(fields), defaults, known=READ_HERE)
+        defaults = replace(about.defaults_of(N, about.defaults.max_tokens, stream=False), strict=True)
+        request = request_from(self.beginning(fields), defaults, known=self.known, ours=self.ours)
         super().__init__(request, about, stream=False)
-        counts = {"n": request.n, "max_tokens": request.max_tokens}
-        self._configuration = {**fields["configuration"], **counts}
+        self._fields = fields
 
     def beginning(self, fields: Json) -> Json:
         """The fields with the prompt or the messages."""
         return fields
 
+    @property
+    def prompt(self) -> Any:
+        """The prompt as the client gave it."""
+        return self._fields.get("prompt")
+
+    @property
+    def configuration(self) -> Json:
+        """The settings of the client, then all that were set elsewhere, or act by default.
+
+        A request with them gives the same texts: a seed that was drawn is one of them.
+        """
+        given = {
+            name: value
+            for name, value in self._fields.items()
+            if value is not None and name not in NO_SETTINGS
+        }
+        named = {CANONICAL.get(name, name): name for name in given}
+        if self.start is not None and given.get(named.get("seed", "seed"), -1) in NO_SEEDS:
+            given[named.get("seed", "seed")] = self.start.seed
+        sampling = self.request.sampling
+        used = {**{name: getattr(self.request, name) for name in OWN}, **sampling.model_dump(mode="json")}
+        more = {
+            name: value
+            for name, value in used.items()
+            if name not in named
+            and name != "seed"
+            and (name in sampling.model_fields_set or _acts(name, value))
+        }
+        prompt = {} if self.prompt is None else {"prompt": self.prompt}
+        return {**prompt, **given, **more}
+
+    @property
+    def choices(self) -> list[str]:
+        return [self.texts[i].text for i in self.ordered]
+
     def body(self) -> Any:
-        choices: list[ConfiguredText] = [
-            {"index": i, "text": self.texts[i].text, "finish_reason": finish_of(self.texts[i].stop)}
-            for i in self.ordered
-        ]
-        answer: ConfiguredTexts = {"choices": choices, "configuration": self._configuration}
+        answer: ConfiguredTexts = {"choices": self.choices, "configuration": self.configuration}
         return {**answer, **self.told}
+
+
+def _acts(name: str, value: object) -> bool:
+    """Whether a setting with this value changes anything; those whose neutral value is unknown: n."""
+    neutral = ROWS[name].neutral
+    if neutral is None:
+        return name in ("n", "max_tokens")
+    return value != neutral and value not in ((), [])
 
 
 class ChatAnswer(Answer):
     """The answer of /chat."""
 
+    known = READ_HERE | {"message"}
+    # The engine would repeat the prompt as the model's template writes it.
+    ours: Mapping[str, Any] = MappingProxyType({"echo": False})
+
     def beginning(self, fields: Json) -> Json:
-        """`message` is one turn of the user, as a text or an object, after `messages` if both are given."""
-        if (message := fields.get("message")) is None:
-            if fields.get("messages") is None:
-                raise RequestError("message is missing, and messages is, too", param="message")
-            return {**fields, "prompt": None}
-        turn = {"role": "user", "content": message} if isinstance(message, str) else message
-        if not isinstance(turn, dict):
-            raise wrong("message", message, "a text, or an object with role and content")
+        """`prompt` or `message` is one turn of the user, a text or an object, after `messages` if given."""
+        given = [name for name in TURNS if fields.get(name) is not None]
+        if len(given) > 1:
+            raise RequestError("only one of prompt and message may be given", param="message")
+        if not given and fields.get("messages") is None:
+            raise RequestError("message is missing, and prompt and messages are, too", param="message")
         earlier = fields.get("messages") or []
         if not isinstance(earlier, list):
             raise wrong("messages", earlier, "a list of messages")
-        return {**fields, "prompt": None, "messages": [*earlier, turn]}
+        turns = [_turn(name, fields[name]) for name in given]
+        return {**fields, "prompt": None, "messages": [*earlier, *turns]}
+
+    @property
+    def prompt(self) -> Any:
+        earlier = self._fields.get("messages") or []
+        turns = [self._fields[name] for name in TURNS if self._fields.get(name) is not None]
+        if not earlier and isinstance(turns[0], str):
+            return turns[0]
+        return [*earlier, *(_turn("message", turn) for turn in turns)]
 
     def body(self) -> Any:
-        turns: list[ConfiguredTurn] = [
-            {
-                "index": i,
-                "message": {"role": "assistant", "content": self.texts[i].text},
-                "finish_reason": finish_of(self.texts[i].stop),
-            }
-            for i in self.ordered
-        ]
-        answer: ConfiguredChat = {"configuration": self._configuration}
-        if self.request.n == 1:
-            answer["message"] = turns[0]["message"]
-        else:
-            answer["choices"] = turns
+        texts = self.choices
+        if switch(self._fields, "echo", False):
+            texts = [self._asked + text for text in texts]
+        answer: ConfiguredChat = {"message": texts[0], "configuration": self.configuration}
+        if self.request.n > 1:
+            answer["choices"] = texts
         return {**answer, **self.told}
+
+    @property
+    def _asked(self) -> str:
+        """The text of the last turn; empty if it has no text."""
+        prompt = self.prompt
+        last = prompt if isinstance(prompt, str) else prompt[-1].get("content")
+        return last if isinstance(last, str) else ""
+
+
+def _turn(name: str, value: object) -> Json:
+    if not isinstance(value, str | dict):
+        raise wrong(name, value, "a text, or an object with role and content")
+    return {"role": "user", "content": value} if isinstance(value, str) else value
 
 
 REPLIES: Mapping[str, Any] = {"/complete": Answer, "/chat": ChatAnswer}

@@ -11,7 +11,7 @@ from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.common.response_types import Count, Warned
 from llama_srb.dialects.common.texts import Text, TextsBody
-from llama_srb.dialects.openllm import ConfiguredVectors
+from llama_srb.dialects.openllm import ConfiguredVectors, refuse_unknown
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.values import MAX_WARNINGS, RequestError
 
@@ -79,7 +79,13 @@ def _native(rows: Rows, done: Done) -> list[LlamacppVector]:
 
 
 def _configured(rows: Rows, done: Done) -> ConfiguredVectors:
-    return {"embeddings": [tuple(row) for row in rows], "prompt_tokens": done.prompt_tokens}
+    return [tuple(row) for row in rows]
+
+
+def _of_openllm(body: Mapping[str, Any]) -> Vectors:
+    names = ("input", "text", "message", "prompt")
+    refuse_unknown(body, (*names, "dimensions", "model", "stream", "configuration"))
+    return Vectors(body, names, _configured)
 
 
 def _of_ollama(
@@ -109,7 +115,7 @@ def _embedding(rows: Rows, done: Done, model: str) -> OllamaVector:
 VECTORS: Mapping[str, Callable[[Mapping[str, Any], ServerInfo], Vectors]] = {
     "/embedding": lambda body, about: Vectors(body, ("content", "input"), _native),
     "/embeddings": lambda body, about: Vectors(body, ("content", "input"), _native),
-    "/embed": lambda body, about: Vectors(body, ("input", "text", "message", "prompt"), _configured),
+    "/embed": lambda body, about: _of_openllm(body),
     "/api/embed": lambda body, about: _of_ollama(body, about, ("input",), _embed),
     "/api/embeddings": lambda body, about: _of_ollama(body, about, ("prompt",), _embedding),
 }

@@ -11,7 +11,8 @@ from llama_srb.serving.model_registry import ModelRegistry
 
 async def context_of(http: web.Request, registry: ModelRegistry) -> RequestContext:
     """The context by the model that body or query name, else the default; it is in use from now on."""
-    body = await registry.bodies.read(http[BODY]) if http.method == "POST" else {}
+    list_as = http[ROUTE].list_as
+    body = await registry.bodies.read(http[BODY], list_as=list_as) if http.method == "POST" else {}
     query, agent = http.query.get("model"), http.headers.get("User-Agent", "")
     context = registry.choose(body, http[CALLER], http[ROUTE].dialect, query, agent)
     await context.use(http[HELD])

@@ -62,7 +62,7 @@ class Path:
     """One row.
 
     scopes: a key must have one of them. answers: by content type, a type or a stream. request: the properties
-    of the body; None: there is no body. works: as a Route has it.
+    of the body; None: there is no body. works, list_as: as a Route has them.
     """
 
     dialect: str
@@ -74,6 +74,7 @@ class Path:
     answers: Mapping[str, Any]
     request: Schema | None = None
     works: bool = False
+    list_as: str = ""
 
     @property
     def name(self) -> str:
@@ -93,13 +94,15 @@ MAYBE_COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
 MAYBE_SWITCH: Schema = {"type": ["boolean", "null"]}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
-MAYBE_LIST: Schema = {"type": ["array", "null"]}
+MESSAGES: Schema = {"type": "array", "items": ANY}
+MAYBE_LIST: Schema = {"type": ["array", "null"], "items": ANY}
+TEXT_OR_LIST: Schema = {"type": ["string", "array"], "items": ANY}
 
 
 IDS: Schema = {"type": "array", "items": COUNT}
 CONTENT: Schema = {"content": ANY, "input": ANY, "dimensions": ANY}
 PROMPT: Schema = {
-    "prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH, "response_fields": {"type": ["array", "null"]},
+    "prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH, "response_fields": MAYBE_LIST,
 }  # fmt: skip
 KOBOLD: Schema = {
     "prompt": ANY, "n": ANY, "max_length": ANY, "memory": MAYBE_TEXT, "genkey": MAYBE_TEXT,
@@ -117,12 +120,11 @@ OLLAMA: Schema = {
 TOKENIZE: Schema = {
     "with_pieces": MAYBE_SWITCH,
     "content": MAYBE_TEXT, "prompt": MAYBE_TEXT, "add_special": MAYBE_SWITCH,
-    "add_special_tokens": MAYBE_SWITCH, "messages": {"type": ["array", "null"]},
+    "add_special_tokens": MAYBE_SWITCH, "messages": MAYBE_LIST,
     "return_token_strs": MAYBE_SWITCH,
 }  # fmt: skip
-ENCODE: Schema = {"text": {"type": ["string", "array"]}, "prompt": TEXT, "add_bos_token": MAYBE_SWITCH}
+ENCODE: Schema = {"text": TEXT_OR_LIST, "prompt": TEXT, "add_bos_token": MAYBE_SWITCH}
 TOKENS: Schema = {"tokens": IDS}
-MESSAGES: Schema = {"type": "array"}
 NAMED: Schema = {"model": TEXT}
 CONFIGURED: Schema = {"configuration": MAYBE_OBJECT, "model": MAYBE_TEXT, "stream": MAYBE_SWITCH}
 ANTHROPIC: Schema = {
@@ -131,16 +133,16 @@ ANTHROPIC: Schema = {
     "metadata": ANY,
 }  # fmt: skip
 RESPONSES: Schema = {
-    "input": {"type": ["string", "array"]}, "model": MAYBE_TEXT, "instructions": MAYBE_TEXT,
-    "stream": MAYBE_SWITCH, "max_output_tokens": ANY, "tools": {"type": ["array", "null"]},
+    "input": TEXT_OR_LIST, "model": MAYBE_TEXT, "instructions": MAYBE_TEXT,
+    "stream": MAYBE_SWITCH, "max_output_tokens": ANY, "tools": MAYBE_LIST,
     "tool_choice": ANY, "parallel_tool_calls": MAYBE_SWITCH, "text": MAYBE_OBJECT, "reasoning": MAYBE_OBJECT,
-    "include": {"type": ["array", "null"]}, "top_logprobs": MAYBE_COUNT, "metadata": MAYBE_OBJECT,
+    "include": MAYBE_LIST, "top_logprobs": MAYBE_COUNT, "metadata": MAYBE_OBJECT,
     "truncation": {"enum": ["auto", "disabled", None]}, "store": MAYBE_SWITCH,
 }  # fmt: skip
 
 NATIVE = {JSON: LlamacppText | list[LlamacppText], SSE: llamacpp.TEXTS}
 NATIVE_VECTORS = {JSON: list[LlamacppVector]}
-RESPONSE = {JSON: responses.Response, SSE: responses.EVENTS}
+RESPONSE = {JSON: responses.ResponseObject, SSE: responses.EVENTS}
 
 # ----------------------------------------------------------------------------------------------------
 # The paths
@@ -153,7 +155,7 @@ _PATHS = (
     Path("llamacpp", "POST", "/completions", COMPLETE, reply, "The same as /completion.", NATIVE, PROMPT),
     Path("llamacpp", "POST", "/infill", COMPLETE, reply,
         "The text between input_prefix and input_suffix, if the model has infill tokens.", NATIVE,
-        {"input_prefix": TEXT, "input_suffix": TEXT, "input_extra": {"type": ["array", "null"]}, **PROMPT}),
+        {"input_prefix": TEXT, "input_suffix": TEXT, "input_extra": MAYBE_LIST, **PROMPT}),
     Path("llamacpp", "POST", "/tokenize", COMPLETE, ask,
         "Token ids of content (llama-server), or of prompt with special tokens (vLLM).",
         {JSON: Tokenized}, TOKENIZE),
@@ -325,14 +327,16 @@ _PATHS = (
         {JSON: OllamaVersion}),
 
     Path("openllm", "POST", "/complete", COMPLETE, reply,
-        "OpenLLM-Server's shape: n continuations, with the settings in configuration.",
+        "OpenLLM-Server's shape: the texts of n continuations, and the settings that were used.",
         {JSON: openllm.ConfiguredTexts}, {"prompt": ANY, **CONFIGURED}),
     Path("openllm", "POST", "/chat", CHAT, reply,
-        "OpenLLM-Server's shape: n answers to a message, with the settings in configuration.",
-        {JSON: openllm.ConfiguredChat}, {"message": ANY, "messages": MAYBE_LIST, **CONFIGURED}),
+        "OpenLLM-Server's shape: the text of an answer to a message, and the settings that were used.",
+        {JSON: openllm.ConfiguredChat},
+        {"prompt": ANY, "message": ANY, "messages": MAYBE_LIST, **CONFIGURED}),
     Path("openllm", "POST", "/embed", EMBED, vectors,
-        "OpenLLM-Server's shape: vectors of texts.",
-        {JSON: openllm.ConfiguredVectors}, {"input": ANY, "dimensions": ANY}),
+        "OpenLLM-Server's shape: a list of vectors, of a list of texts.",
+        {JSON: openllm.ConfiguredVectors}, {"input": ANY, "dimensions": ANY, "configuration": MAYBE_OBJECT},
+        list_as="input"),
 
     Path("anthropic", "POST", "/v1/messages", CHAT, reply,
         "One answer to a chat: a message of content blocks, or its events.",

@@ -18,7 +18,7 @@ Handler: TypeAlias = Callable[..., Awaitable[web.StreamResponse]]
 Schema: TypeAlias = dict[str, Any]
 
 JSON, SSE, NDJSON, PLAIN = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
-JSONL = "application/jsonl"
+FILE, FORM = "application/octet-stream", "multipart/form-data"
 PAGE = ("text/html", "text/css", "text/javascript", "image/svg+xml")
 PARAMETERS: dict[str, tuple[str, Schema]] = {
     "id": (
@@ -90,7 +90,8 @@ class Route:
     reads itself. works: a GET that generates, asks an engine, stays open, or reads what clients have stored;
     an image in a foreign page may not cause it. name: the operation's, if it is not the handler's. queries:
     the parameters of its query, beside `model`. names_model: requests may name a model, in the body or as
-    ?model=. is_shared: other servers' paths have the same handler.
+    ?model=. is_shared: other servers' paths have the same handler. list_as: the one field of a body that is a
+    list, where that is allowed.
     """
 
     method: str
@@ -108,6 +109,7 @@ class Route:
     names_model: bool = False
     body: Schema | None = None
     is_shared: bool = False
+    list_as: str = ""
 
     @property
     def query(self) -> list[str]:

@@ -304,7 +304,7 @@ def _of_others(path: foreign.Path) -> Route:
     answers[200] = Answer(path.summary, path.answers)
     own = (path.method, path.path, path.scopes, path.handler, path.summary)
     name = path.name + "Body" if path.request is not None else ""
-    return Route(*own, answers, name, path.dialect, works=path.works, body=path.request)
+    return Route(*own, answers, name, path.dialect, works=path.works, body=path.request, list_as=path.list_as)
 
 
 NO_SUCH_MODEL = {404: json_of("There is no such model.", Error)}

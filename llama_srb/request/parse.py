@@ -81,8 +81,8 @@ class Defaults:
 MAX_EXPLAINED = 1 << 20  # bytes; finding the exact error takes ten times as long as parsing
 
 
-def parse_body(data: bytes) -> dict[str, Any]:
-    """Parses a body as a JSON object.
+def parse_body(data: bytes, list_as: str = "") -> dict[str, Any]:
+    """Parses a body as a JSON object. list_as: a body that is a list is the object with this one field.
 
     RequestError if it is empty, not UTF-8, not a JSON object, nested too deeply, or has too many values.
     """
@@ -92,8 +92,11 @@ def parse_body(data: bytes) -> dict[str, Any]:
         body = read_json("the body", data)
     except json.JSONDecodeError as error:
         raise RequestError(*_why_not_json(data, error)) from None
+    if list_as and isinstance(body, list):
+        return {list_as: body}
     if not isinstance(body, dict):
-        raise RequestError(f"the body is {shown(body)}; it must be a JSON object")
+        wanted = "a JSON object" + (f", or a list, which is its {list_as}" if list_as else "")
+        raise RequestError(f"the body is {shown(body)}; it must be {wanted}")
     return body
 
 

@@ -30,12 +30,15 @@ class Bodies:
     def __init__(self) -> None:
         self._turns = FairSlots(PARSED_AT_ONCE, 1)
 
-    async def read(self, data: bytes, *, may_be_empty: bool = False) -> dict[str, Any]:
-        """The body as a JSON object; RequestError if it is none. may_be_empty: then it has no fields."""
+    async def read(self, data: bytes, *, may_be_empty: bool = False, list_as: str = "") -> dict[str, Any]:
+        """The body as a JSON object; RequestError if it is none. may_be_empty: then it has no fields.
+
+        list_as: the one field of a body that is a list.
+        """
         if may_be_empty and not data.strip():
             return {}
         async with self.turn(len(data)):
-            return await without_stalling(len(data), parse_body, data)
+            return await without_stalling(len(data), parse_body, data, list_as)
 
     def turn(self, size: int) -> contextlib.AbstractAsyncContextManager[None]:
         """The block waits its turn if the body is long: one of a client is parsed, PARSED_AT_ONCE of all."""

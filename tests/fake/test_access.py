@@ -380,6 +380,40 @@ def test_a_key_may_have_names_of_models_tasks_and_memories(tmp_path: Path) -> No
     assert command("list", *file).stdout.splitlines()[0].split("\t")[6:] == ["", "story,brief", "notes"]
 
 
+SIGNERS = {  # what makes a private key and its public one; without one a secret signs
+    "secret": (),
+    "RSA": ("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"),
+    "P-256": ("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"),
+}
+
+
+def make_keys(kind: tuple[str, ...], private: Path, public: Path) -> None:
+    for made in ((*kind, "-out", private), ("pkey", "-in", private, "-pubout", "-out", public)):
+        subprocess.run(["openssl", *map(str, made)], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("signer", SIGNERS)
+async def test_a_server_accepts_tokens_that_the_command_signs(
+    serving: Serving, tmp_path: Path, signer: str
+) -> None:
+    private, public, settings = tmp_path / "key.pem", tmp_path / "public.pem", tmp_path / "srb.yaml"
+    settings.write_text(f"jwt_secret: '{SECRET}'\njwt_audience: srb\njwt_issuer: us\n")
+    given: dict[str, Any] = {"jwt_audience": "srb", "jwt_issuer": "us"}
+    signed = ["token", "ann", "--scopes", "complete", "--max-n", "2", "--config", str(settings)]
+    if SIGNERS[signer]:
+        make_keys(SIGNERS[signer], private, public)
+        served = await serving(**given, jwt_keys=str(public))
+        signed += ["--key", str(private)]
+    else:
+        served = await serving(**given, jwt_secret=SECRET)
+    done = await asyncio.to_thread(command, *signed)
+    assert (done.returncode, "cannot be revoked" in done.stderr) == (0, True), done.stderr
+    key = bearer(done.stdout.strip())
+    assert await ask(served, key) == (200, None)
+    assert (await ask(served, key, body={**BODY, "n": 3}))[0] == 400
+    assert (await ask(served, key, "/v1/embeddings", {"input": "x"}))[0] == 403
+
+
 def test_failed_keys_commands_say_why(tmp_path: Path) -> None:
     file = ("--file", str(tmp_path / "keys.json"))
     command("add", "ann", *file)
@@ -388,8 +422,12 @@ def test_failed_keys_commands_say_why(tmp_path: Path) -> None:
         (("add", "bob", "--scopes", "fly"), "known are complete"),
         (("add", "bob", "--expires", "soon"), "must be like 12h"),
         (("revoke", "bob"), "no key bob"),
+        (("token", "bob"), "set LLAMA_SRB_JWT_SECRET"),
+        (("token", "bob", "--scopes", "fly"), "known are complete"),
+        (("token", "bob", "--key", str(tmp_path / "keys.json")), "no private key as PEM"),
+        (("token", "bob", "--key", str(tmp_path / "none")), "cannot read"),
     ):
-        done = command(*arguments, *file)
+        done = command(*arguments, *(() if arguments[0] == "token" else file))
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
 
 

@@ -80,6 +80,21 @@ def of(server: str, key: str) -> Client:
 # Tasks
 
 
+async def test_a_text_is_a_chat_of_one_message(server: str) -> None:
+    settings: dict[str, Any] = {"max_tokens": 4, "seed": 3, "n": 1}
+    with of(server, "root") as caller:
+        pairs = [
+            (caller.chat("hi", temperature=0.5, **settings), caller.chat(USER, temperature=0.5, **settings)),
+            (caller.task("story").chat("hi", seed=3), caller.task("story").chat(USER, seed=3)),
+        ]
+    async with AsyncClient(server, api_key="root") as other:
+        pairs.append((await other.chat("hi", **settings), await other.chat(USER, **settings)))
+        task = other.task("story")
+        pairs.append((await task.chat("hi", seed=3), await task.chat(USER, seed=3)))
+    for of_text, of_messages in pairs:
+        assert [one.text for one in of_text] == [one.text for one in of_messages] != [""]
+
+
 def test_a_task_completes_in_its_texts_with_its_defaults(caller: Client) -> None:
     choices = caller.task("story").complete("hi", seed=7)
     assert [choice.text for choice in choices] == ["".join(story(WHOLE, 7, i, 4)) for i in range(3)]

@@ -222,6 +222,7 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
     "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING, "/embed": EMBEDDING,
     "/chat": {"message": "x", "configuration": {"max_tokens": 1}},
+    "/complete": {"prompt": "x", "max_tokens": 1},
     "/v1/internal/encode": {"text": "x"}, "/v1/token/encode": {"text": "x"},
     "/v1/internal/token-count": {"text": "x"}, "/api/extra/detokenize": {"ids": [1]},
     "/v1/completions/{id}/extend": {"add": 1}, "/api/show": {"model": "storyteller"},

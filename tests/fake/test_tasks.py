@@ -118,7 +118,7 @@ async def test_the_model_in_a_configuration_is_the_one_that_answers(asked: Asked
     status, answer = await asked.json("POST", path, of("story", n=2))
     assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, "locked", "n")
     status, answer = await asked.json("POST", path, of("story"))
-    assert (status, len(answer["choices"])) == (200, 3)
+    assert (status, len(answer["choices"]), type(answer["choices"][0])) == (200, 3, str)
     assert parts_of(asked.got("poem")[-1]) == "(<p>)(<u>)hi(<a>)"
 
 

@@ -24,7 +24,8 @@ class Description:
         """Checks an answer of a route ("GET /path"): its body, or each frame of its stream."""
         method, path = route.split()
         content = self._paths[path][method.lower()]["responses"][str(status)]["content"]
-        schema = content[form]["schema"]
+        name = content[form]["schema"]["$ref"].rsplit("/", 1)[1]
+        schema = self._components["schemas"][name]
         if form in (SSE, NDJSON):
             self._check_stream(schema.get("anyOf", [schema]), frames(data.decode(), form))
         else:

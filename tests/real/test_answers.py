@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 
 from llama_srb.dialects.messages import Message
 from llama_srb.dialects.tasks.turns import TurnMessage
-from llama_srb.http.batches.routes import JSONL
 from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
@@ -65,6 +64,7 @@ Content-Disposition: form-data; name="purpose"\r
 batch\r
 --b--\r
 """
+OCTETS = "application/octet-stream"
 ASKED = {"input_file_id": "{file}", "endpoint": "/v1/completions", "completion_window": "24h"}
 STORING: list[
     tuple[str, Any, int, str]
@@ -73,7 +73,7 @@ STORING: list[
     ("POST /v1/files", b"--b--\r\n", 400, JSON),
     ("GET /v1/files", None, 200, JSON),
     ("GET /v1/files/{file_id}", None, 200, JSON),
-    ("GET /v1/files/{file_id}/content", None, 200, JSONL),
+    ("GET /v1/files/{file_id}/content", None, 200, OCTETS),
     ("POST /v1/batches", ASKED | {"metadata": {"a": "b"}}, 200, JSON),
     ("POST /v1/batches", ASKED | {"completion_window": "1"}, 400, JSON),
     ("POST /v1/batches", ASKED | {"input_file_id": "none"}, 404, JSON),

@@ -83,7 +83,6 @@ BODIES: list[tuple[str, dict[str, Any], str, str]] = [
     ("/v1/chat/completions", {**TALE, **CHAT}, "stop_reason", "sentences"),
     ("/completion", {**TALE, "n": None, "n_cmpl": 8}, "stop_type", "eos"),
     ("/api/v1/generate", {**TALE}, "finish_reason", "stop"),
-    ("/complete", {**TALE}, "finish_reason", "stop"),
     ("/api/generate", {**TALE, "model": None}, "done_reason", "stop"),
 ]
 

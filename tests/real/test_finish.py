@@ -154,7 +154,6 @@ BODIES: list[tuple[str, dict[str, Any], str]] = [
     ("/v1/chat/completions", {**ONCE, **CHAT}, "finish_reason"),
     ("/completion", {**ONCE, "n": None, "n_cmpl": 8}, "stop_type"),
     ("/api/v1/generate", {**ONCE}, "finish_reason"),
-    ("/complete", {**ONCE}, "finish_reason"),
     ("/api/generate", {**ONCE, "model": None}, "done_reason"),
 ]
 

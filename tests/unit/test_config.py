@@ -1,12 +1,17 @@
 """Settings from three sources: precedence, refusals, and the engine's command line that is made of them."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from llama_srb import config
 from llama_srb.bundled import CHECKOUT
-from llama_srb.config import OPTIONS, OWNED_FLAGS, Settings, SettingsError, load, split_arguments
+from llama_srb.config import OPTIONS, OWNED_FLAGS, Settings, SettingsError, load, poly, split_arguments
+from llama_srb.config.rows import Rows
+from llama_srb.config.tables import FIELDS
+from llama_srb.memory.tables import FIELDS as MEMORY_FIELDS
+from llama_srb.tasks.tables import KNOWN as TASK_FIELDS
 from tests.support.rows import each_row
 
 
@@ -134,6 +139,116 @@ def test_a_refusal_names_the_file(tmp_path: Path, text: str, message: str) -> No
     with pytest.raises(SettingsError) as caught:
         load({}, config=file, environ={})
     assert str(caught.value).startswith(message.format(file=file))
+
+
+TWICE = [
+    ("port = 8080\nmodel = 'a.gguf'\n", "port: 8080\nmodel: a.gguf\n"),
+    ("n = 4\nmax_n = 32\nstrict = true\n", "n: 4\nmax-n: 0x20\nstrict: true\nctx:\n"),
+    (
+        "[models.no]\npath = 'a.gguf'\nsampling = { top_p = 1e-1, stop = ['on', '1:30', '2026-01-01'] }\n"
+        "[models.b]\npath = 'b.gguf'\nsampling = { top_p = 1e-1, stop = ['on', '1:30', '2026-01-01'] }\n",
+        "models:\n  no:\n    path: a.gguf\n    sampling: &s {top_p: 1e-1, stop: [on, 1:30, 2026-01-01]}\n"
+        "  b: {path: b.gguf, sampling: *s}\n",
+    ),
+    (
+        "[models.a]\npath = 'a.gguf'\n[tasks.t]\nprelude = \"x\\n\"\nn = 3\nrecall = { memory = 'm' }\n"
+        "[memories.m]\nstore = { file = 'm.db' }\n",
+        "models: {a: {path: a.gguf}}\ntasks:\n  t:\n    prelude: |\n      x\n    n: 3\n"
+        "    recall: {memory: m}\n"
+        "memories: {m: {store: {file: m.db}}}\n",
+    ),
+    ("", ""),
+]
+
+
+@each_row(("in_toml", "in_yaml"), TWICE, ids=repr)
+def test_yaml_says_the_same_as_toml(tmp_path: Path, in_toml: str, in_yaml: str) -> None:
+    file, other = toml(tmp_path, in_toml), tmp_path / "srb.YAML"
+    other.write_text(in_yaml)
+    found = [load({}, config=str(name), environ={}) for name in (file, other)]
+    assert repr(found[0]).replace(str(file), str(other)) == repr(found[1])
+    assert load({}, environ={"LLAMA_SRB_CONFIG": str(other)}) == found[1]
+
+
+NO_YAML = [
+    ("prot: 1", "prot in {file} is not a setting; did you mean port?"),
+    ("port: 99999", "port in {file} is 99999; it must be less than or equal to 65535"),
+    ("port: [", "cannot read {file} as YAML: while parsing"),
+    ("- port", "cannot read {file} as YAML: it is a list; it must be a table"),
+    ("1: port", "cannot read {file} as YAML: the name 1 is no text"),
+    ("port: 1\nport: 2", "cannot read {file} as YAML: the name port is there twice"),
+    ("port: !!python/name:os.system", "cannot read {file} as YAML: could not determine a constructor"),
+]
+
+
+@each_row(("text", "message"), NO_YAML, ids=repr)
+def test_a_refusal_names_the_yaml_file(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "srb.yml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load({}, config=str(file), environ={})
+    assert str(caught.value).startswith(message.format(file=file))
+
+
+def test_without_pyyaml_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "srb.yaml"
+    file.write_text("port: 1")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(SettingsError, match=r"pip install 'llama-srb\[yaml\]'"):
+        load({}, config=str(file), environ={})
+
+
+POLYS = """
+bind_address = "0.0.0.0:3000"
+allowed_keys = ["a"]
+max_concurrent = 4
+[models.dutch]
+model_path = "dutch.bin"
+architecture = "gpt2"
+use_gpu = true
+threads_per_session = 8
+context_size = 512
+[memories.near]
+store = { hora = { path = "near.index" } }
+dimensions = 3200
+chunk_max_tokens = 255
+[tasks.tell]
+model = "dutch"
+prelude = "You tell stories."
+prefix = "Q: "
+postfix = " A: "
+stop_sequences = ["Q:"]
+biaser = { json_schema = { type = "boolean" } }
+samplers = ["mirostat1:n_vocab=32000"]
+memorization = { memory = "near", store_prompts = true, retrieve = 2 }
+"""
+DIFFERENT = [
+    "bind_address: host", "allowed_keys: api_key_file", "max_concurrent: parallel",
+    "models.dutch.model_path: path",
+    "models.dutch.architecture: leave it out", 'models.dutch.use_gpu: engine_args = ["-ngl"',
+    'models.dutch.threads_per_session: engine_args = ["-t"', "models.dutch.context_size: ctx",
+    "memories.near.store.hora: store = { file", "memories.near.dimensions: leave it out",
+    "memories.near.chunk_max_tokens: chunk_tokens", "tasks.tell.stop_sequences: stop",
+    "tasks.tell.biaser: json_schema", "tasks.tell.samplers: the fields", "tasks.tell.memorization: recall",
+]  # fmt: skip
+
+
+def test_all_that_poly_calls_otherwise_is_told_at_once_with_the_names_here(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({}, config=str(toml(tmp_path, POLYS)), environ={})
+    about, *lines = str(caught.value).split("\n  ")
+    assert "names of Poly's configuration" in about
+    pairs = zip(sorted(lines), sorted(DIFFERENT), strict=True)
+    assert [(line, start) for line, start in pairs if not line.startswith(start)] == []
+
+
+def test_no_name_of_poly_s_is_one_of_ours() -> None:
+    assert poly.TOP.keys() & Rows.model_fields.keys() == set()
+    assert poly.TABLES["models"].keys() & FIELDS.keys() == set()
+    assert poly.TABLES["memories"].keys() & MEMORY_FIELDS.keys() == set()
+    assert poly.TABLES["tasks"].keys() & set(TASK_FIELDS) == set()
 
 
 @pytest.mark.parametrize("name", ["missing.toml", "."])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from llama_srb.http.openapi import document
+from llama_srb.http.openapi.hoisting import hoisted
+from llama_srb.http.openapi.requests import schemas
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.fields import CANONICAL, ROWS
 from llama_srb.request.parse import KNOWN_NAMES, Defaults
@@ -56,7 +59,7 @@ def test_every_alias_of_every_field_is_described() -> None:
 
 
 def test_the_defaults_are_the_servers() -> None:
-    assert SCHEMAS["Request"]["properties"]["n"]["default"] == 5
+    assert SCHEMAS["Request"]["properties"]["n"]["description"].endswith("Default: 5.")
     assert accepts("Request", {"prompt": "x", "n": 64})
     assert not accepts("Request", {"prompt": "x", "n": 65})
 
@@ -99,6 +102,7 @@ BEYOND = {  # rules that a schema cannot express, or only at length
     'logit_bias {"5": 1e10}', "a token id above the vocabulary", "rank_by overlap with a model",
     "rank_by embeddings without a model", "rank_by embeddings of an unknown model",
     "rank_by vote with dedupe", "finish.first above n", "prune.at falls", "prune.keep above n",
+    "then '{'",
     "rank_by vote (", r"rank_by vote (a)\1", "rank_by vote (?=a)", r"rank_by vote \pL{500}",
 }  # fmt: skip
 
@@ -111,3 +115,56 @@ def test_refused_bodies_do_not_fit_the_schema(case: Any) -> None:
         case.path, "Request"
     )
     assert not accepts(schema, case.body)
+
+
+# What generators of clients need
+
+
+def parts_of(schema: Any) -> Iterator[Any]:
+    """A schema and all that is in it, without what `not` says."""
+    if isinstance(schema, list):
+        for one in schema:
+            yield from parts_of(one)
+    elif isinstance(schema, dict):
+        yield schema
+        for name, one in schema.items():
+            if name not in ("not", "default", "enum", "const", "required", "x-frame"):
+                yield from parts_of([*one.values()] if name == "properties" else one)
+
+
+def contents() -> Iterator[tuple[str, Any]]:
+    for path, operations in DOCUMENT["paths"].items():
+        for operation in operations.values():
+            bodies = [operation["requestBody"]] if "requestBody" in operation else []
+            for body in (*bodies, *operation["responses"].values()):
+                yield from ((path, content) for content in body["content"].values())
+
+
+def test_each_body_and_each_answer_is_a_component() -> None:
+    assert [path for path, content in contents() if content["schema"].keys() != {"$ref"}] == []
+    references = [one["$ref"] for one in parts_of([*SCHEMAS.values()]) if "$ref" in one]
+    assert [one for one in references if not re.fullmatch(r"#/components/schemas/\w+", one)] == []
+
+
+def test_each_array_says_what_its_items_are() -> None:
+    lists = [one for one in parts_of([*SCHEMAS.values()]) if "array" in one.get("type", ())]
+    assert [one for one in lists if not one.keys() & {"items", "prefixItems"}] == []
+
+
+def test_an_object_in_a_choice_is_a_reference_and_no_object_is_a_choice() -> None:
+    for schema in parts_of([*SCHEMAS.values()]):
+        options = [one for name in ("anyOf", "oneOf") for one in schema.get(name, ())]
+        assert "properties" not in schema or not options
+        assert not isinstance(schema.get("type"), list) or "object" not in schema["type"]
+        assert [one for one in options if "properties" in one] == []
+
+
+def test_no_body_has_a_default_which_clients_would_send() -> None:
+    bodies = hoisted(schemas(ROUTES, Defaults()))
+    assert [one for one in parts_of([*bodies.values()]) if "default" in one] == []
+
+
+def test_no_component_has_the_name_of_a_class_that_generated_clients_have() -> None:
+    assert (
+        SCHEMAS.keys() & {"Client", "AuthenticatedClient", "Response", "File", "Unset", "HTTPStatus"} == set()
+    )

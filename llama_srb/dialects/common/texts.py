@@ -76,4 +76,5 @@ class TextsBody:
         """The body; all events must have been taken."""
         assert self._done is not None
         body = self.body(self._done)
-        return orjson.dumps({**body, **warned(self.warnings)} if self.warnings else body)
+        has_place = self.warnings and isinstance(body, dict)  # a list has none
+        return orjson.dumps({**body, **warned(self.warnings)} if has_place else body)

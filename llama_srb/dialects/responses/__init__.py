@@ -1,6 +1,6 @@
 """OpenAI's responses: `body` reads requests (with `items` and `tools`), `stream` renders events. Pure."""
 
-from llama_srb.dialects.responses.answer import EVENTS, InputTokens, Response
+from llama_srb.dialects.responses.answer import EVENTS, InputTokens, ResponseObject
 from llama_srb.dialects.responses.body import Asked, counted, parse, prompt_of
 from llama_srb.dialects.responses.stream import Body, Frames, Output, error_body
 
@@ -11,7 +11,7 @@ __all__ = [
     "Frames",
     "InputTokens",
     "Output",
-    "Response",
+    "ResponseObject",
     "counted",
     "error_body",
     "parse",

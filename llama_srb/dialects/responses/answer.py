@@ -113,7 +113,7 @@ class Reasoning(TypedDict):
     summary: str | None
 
 
-class Response(Told):
+class ResponseObject(Told):
     """created_at, completed_at: seconds since 1970. Most other fields are those of the request."""
 
     id: str
@@ -181,7 +181,7 @@ class ResponseEvent(Numbered, Timed):
         "response.incomplete",
         "response.failed",
     ]
-    response: Response
+    response: ResponseObject
     prompt_progress: NotRequired[PromptProgress]
 
 

@@ -23,7 +23,7 @@ from llama_srb.http.batches.response_types import (
 )
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, ROUTES
-from llama_srb.http.route import JSONL
+from llama_srb.http.route import FILE
 from llama_srb.http.uploads.multipart import read_form
 from llama_srb.http.uploads.receiving import Uploads
 from llama_srb.request.values import RequestError, wrong
@@ -99,7 +99,7 @@ class BatchRoutes:
             message = f"the content of {file.id} is lost"
             raise RequestError(message, status=404, code="no_such_file") from None
         with content:
-            response = web.StreamResponse(headers={"Content-Type": JSONL})
+            response = web.StreamResponse(headers={"Content-Type": FILE})
             response.content_length = file.bytes
             return await send_pieces(http, response, _pieces_of(content))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llama_srb.dialects.openai import Error
 from llama_srb.http.batches.handlers import BatchRoutes
 from llama_srb.http.batches.response_types import BatchEntry, BatchList, DeletedFile, FileEntry, FileList
-from llama_srb.http.route import FAILED, JSONL, Answer, Route, json_of
+from llama_srb.http.route import FAILED, FILE, FORM, Answer, Route, json_of
 from llama_srb.serving.keys.scopes import BATCH
 
 NONE = {
@@ -28,7 +28,7 @@ BATCHES: tuple[Route, ...] = (
             408: json_of("A MiB of the body took longer than --body-timeout.", Error),
             413: json_of("The file is larger than --max-file.", Error),
             **BUSY,
-        }, files=("multipart/form-data",)),
+        }, files=(FORM,)),
     Route("GET", "/v1/files", BATCH, BatchRoutes.list_files,
         "The files of the key: its own, and the outputs of its batches.",
         {200: json_of("A page of the list.", FileList), **LISTING}, works=True,
@@ -38,7 +38,7 @@ BATCHES: tuple[Route, ...] = (
         {200: json_of("The file.", FileEntry), **NO_FILE}, works=True),
     Route("GET", "/v1/files/{file_id}/content", BATCH, BatchRoutes.file_content,
         "The content of a file of the key.",
-        {200: Answer("The content.", {JSONL: str}), **NO_FILE}, works=True),
+        {200: Answer("The content.", {FILE: bytes}), **NO_FILE}, works=True),
     Route("DELETE", "/v1/files/{file_id}", BATCH, BatchRoutes.delete_file,
         "Deletes a file of the key.",
         {

@@ -23,6 +23,7 @@ from llama_srb.http.memories.response_types import (
 from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, HELD
+from llama_srb.http.route import FILE
 from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
 from llama_srb.memory.one_memory import Memory, OnProgress
 from llama_srb.memory.records import (
@@ -41,7 +42,7 @@ from llama_srb.serving.memories import MemoryAccess, owner_of, reader_of
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.serving.observe.logs import log_summary
 
-UNKNOWN = "application/octet-stream"  # what many clients say if nobody has told them
+UNKNOWN = FILE  # what many clients say if nobody has told them
 ANSWERS, ANSWERS_OF_A_CLIENT = 16, 4  # documents that are sent at the same time; each may take 64 MB
 PIECE = 256 << 10  # characters that become JSON at once
 

@@ -13,7 +13,7 @@ from llama_srb.http.memories.response_types import (
     MemoryList,
     StoredDocument,
 )
-from llama_srb.http.route import FAILED, GENERATION_ERRORS, JSON, SSE, Answer, Route, json_of
+from llama_srb.http.route import FAILED, FILE, GENERATION_ERRORS, JSON, SSE, Answer, Route, json_of
 from llama_srb.memory.documents import KINDS
 from llama_srb.serving.keys.scopes import MEMORY
 
@@ -51,7 +51,7 @@ MEMORIES: tuple[Route, ...] = (
             408: json_of("A MiB of the body took longer than --body-timeout.", Error),
             413: json_of("The document is larger than --max-document.", Error),
             415: json_of("The Content-Type is none of those that are read.", Error),
-        }, files=tuple(KINDS)),
+        }, files=(*KINDS, FILE)),
     Route("GET", DOCUMENTS, MEMORY, MemoryRoutes.list_documents,
         "The documents that the key finds, by id, without texts. An admin sees those of all keys.",
         {200: json_of("A page of the list.", DocumentList), **READING}, works=True,

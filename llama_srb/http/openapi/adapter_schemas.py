@@ -8,6 +8,7 @@ from llama_srb.dialects.adapter_requests import MAX_NAME
 from llama_srb.http.route import Schema
 from llama_srb.request.values import MAX_ADAPTER_ID, MAX_ADAPTER_SCALE, MAX_ADAPTERS
 
+_NEITHER: Schema = {"not": {"anyOf": [{"required": ["id"]}, {"required": ["name"]}]}}
 ADAPTERS: Schema = {
     "type": "array",
     "items": {
@@ -22,7 +23,7 @@ ADAPTERS: Schema = {
                 "default": 1,
             },
         },
-        "oneOf": [{"required": ["id"]}, {"required": ["name"]}],
+        "not": {"anyOf": [{"required": ["id", "name"]}, _NEITHER]},
         "additionalProperties": False,
     },
     "maxItems": MAX_ADAPTERS,

@@ -97,7 +97,7 @@ SECOND: dict[str, Schema] = {  # the properties of then
     "return_free": {"type": "boolean"},
 }
 TWO_STRUCTURES = [*combinations(STRUCTURES, 2)]
-OF_TYPE: dict[str, Schema] = {
+OF_TYPE: dict[str, Schema] = {  # the types of values that are no component
     "int": {"type": "integer"},
     "float": {"type": "number"},
     "bool": {"type": "boolean"},
@@ -106,6 +106,10 @@ OF_TYPE: dict[str, Schema] = {
     "raw, processed or both": {"enum": ["raw", "processed", "both", "raw_logprobs", "processed_logprobs"]},
     "token ids": IDS | {"minItems": 0},
     "choices": CHOICES,
+    "text or tokens": PROMPT,
+    "sequence": {"$ref": "#/components/schemas/SequenceName"},
+}
+COMPONENTS: dict[str, Schema] = {  # by type; a generator of clients makes a class of each
     "messages": {
         "type": ["array", "string"],
         "items": _object({"role": {"type": "string"}, "content": CONTENT}, "role"),
@@ -129,10 +133,16 @@ OF_TYPE: dict[str, Schema] = {
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,
-    "text or tokens": PROMPT,
     "list of objects": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
-    "sequence": {"$ref": "#/components/schemas/SequenceName"},
 }
+
+
+def _component(kind: str) -> str:
+    """The name of a type's component: ToolChoiceField for `tool choice`."""
+    return "".join(word[:1].upper() + word[1:] for word in kind.split()) + "Field"
+
+
+OF_TYPE |= {kind: {"$ref": f"#/components/schemas/{_component(kind)}"} for kind in COMPONENTS}
 
 # Shapes of some of the fields that are converted to others.
 CONVERTED_SHAPES: dict[str, Schema] = {
@@ -193,16 +203,21 @@ def _field(row: Row, *, of_one: bool) -> Schema:
     return {"anyOf": shapes, "default": row.default, "description": row.meaning}
 
 
-def _fields(rows: Mapping[str, Row], schema: str, *, of_one: bool = False) -> Schema:
+def _fields(rows: Mapping[str, Row], *, of_one: bool = False) -> Schema:
     """Rows and their aliases as properties."""
     properties = {name: _field(row, of_one=of_one) for name, row in rows.items()}
     for name, row in rows.items():
         for alias in row.aliases:
-            properties[alias] = {
-                "$ref": f"#/components/schemas/{schema}/properties/{name}",
-                "description": f"Another name of {name}.",
-            }
+            properties[alias] = {**properties[name], "description": f"Another name of {name}."}
     return properties
+
+
+def _one_of(*names: str) -> Schema:
+    """Keywords for an object that has one of these properties, not null.
+
+    By `not`, not by `anyOf`, which generators of clients read as a choice of types without properties.
+    """
+    return {"not": {"properties": {name: {"type": "null"} for name in names}}}
 
 
 def _request(defaults: Defaults) -> Schema:
@@ -222,14 +237,10 @@ def _request(defaults: Defaults) -> Schema:
     not_used = {"description": "Not used; it does not change the text."}
     neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
     return _object(
-        _fields(rows, "Request") | converted | neutral | OPENAI_FIELDS,
+        _fields(rows) | converted | neutral | OPENAI_FIELDS,
         description="A prompt and how to continue it. null is absent. n and max_tokens default to "
         "OpenAI's 1 and 16 in OpenAI's form. Unknown fields are named in warnings, or refused with --strict.",
-        anyOf=[
-            {"properties": {"prompt": {"not": {"type": "null"}}}, "required": ["prompt"]},
-            {"properties": {"continue": {"type": "object"}}, "required": ["continue"]},
-            {"properties": {"messages": {"not": {"type": "null"}}}, "required": ["messages"]},
-        ],
+        **_one_of("prompt", "continue", "messages"),
     )
 
 
@@ -242,7 +253,7 @@ def _chat_request(defaults: Defaults) -> Schema:
     return _object(
         properties | CHAT_FIELDS,
         description="A chat and how to answer it. n defaults to 1; max_tokens has no limit but the context.",
-        anyOf=schema["anyOf"][-1:],
+        **_one_of("messages"),
     )
 
 
@@ -258,16 +269,16 @@ FIM: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
     "description": "A prompt and the text after it. n defaults to 1; only the context limits max_tokens.",
     "properties": {
-        "prompt": {"type": "string"},
         "suffix": _maybe("string", "The text after the generated one; the model needs infill tokens."),
         "random_seed": {"description": "Another name of seed."},
     },
     "required": ["prompt"],
+    "not": {"properties": {"prompt": {"not": {"type": "string"}}}},
 }
 PREFIX: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
     "description": "The prompt or messages. It may be the whole later request; other fields are not used.",
-    "properties": {"continue": {"type": "null"}},
+    "not": {"properties": {"continue": {"not": {"type": "null"}}}, "required": ["continue"]},
 }
 TRIAL: Schema = {
     "allOf": [{"$ref": "#/components/schemas/Request"}],
@@ -348,6 +359,12 @@ EMBEDDING_INPUT = _object(
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 
 
+def _of_others(route: Route, properties: Schema) -> Schema:
+    """The schema of a body of another server's path."""
+    whole = _object({**({"model": MAYBE_TEXT} if route.names_model else {}), **properties})
+    return {"anyOf": [whole, {"type": "array", "items": {}}]} if route.list_as else whole
+
+
 def neutral_text(values: tuple[object, ...]) -> str:
     """The values with which a field has no effect, in words."""
     return " or ".join("empty" if value in ("", []) else str(value).lower() for value in values)
@@ -367,16 +384,13 @@ def schemas(routes: Iterable[Route], defaults: Defaults) -> dict[str, Schema]:
         "MemorySearch": MEMORY_SEARCH,
         "BatchInput": BATCH,
         "StoredStory": STORED_STORY,
+        **{_component(kind): schema for kind, schema in COMPONENTS.items()},
         "AdapterToLoad": TO_LOAD,
         "AdapterToUnload": TO_UNLOAD,
         "SequenceName": named_sequence("id", "index"),
         "Override": _object(
-            _fields(OVERRIDE_ROWS, "Override", of_one=True),
+            _fields(OVERRIDE_ROWS, of_one=True),
             description="Fields of one sequence that differ from its request.",
         ),
-        **{
-            route.request: _object({**({"model": MAYBE_TEXT} if route.names_model else {}), **route.body})
-            for route in routes
-            if route.body is not None
-        },
+        **{route.request: _of_others(route, route.body) for route in routes if route.body is not None},
     }

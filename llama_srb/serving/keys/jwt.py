@@ -15,9 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 from pydantic import ValidationError
 
 from llama_srb.serving.keys.api_keys import SCOPES, JwtError, KeyFileError, Token
@@ -110,6 +118,31 @@ def _expiry(exp: Any) -> datetime | None:
         return datetime.fromtimestamp(int(exp) + LEEWAY, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def signed(claims: Mapping[str, Any], secret: str | None, private_key: Path | None) -> str:
+    """A JWT with these claims, signed by a private key (PEM), else by the secret; KeyFileError."""
+    if private_key is not None:
+        algorithm, key = _private(private_key)
+        return jwt.encode(dict(claims), key, algorithm)
+    if not secret:
+        raise KeyFileError("nothing signs it: set LLAMA_SRB_JWT_SECRET, as the server has it, or --key FILE")
+    return jwt.encode(dict(claims), _secret(secret).key, "HS256")
+
+
+def _private(path: Path) -> tuple[str, Any]:
+    """The algorithm and the private key of a file in PEM."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise KeyFileError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, TypeError) as error:  # no PEM, or one that a password protects
+        raise KeyFileError(f"{path} is no private key as PEM without a password: {error}") from None
+    if isinstance(key, RSAPrivateKey):
+        return "RS256", key
+    if isinstance(key, EllipticCurvePrivateKey) and key.curve.name == "secp256r1":
+        return "ES256", key
+    raise KeyFileError(f"{path} is no RSA or P-256 key: no others are known")
 
 
 def read(
