@@ -188,11 +188,15 @@ class FieldRow(TypedDict):
 
 
 class Fields(TypedDict):
-    """converted: by the name of another server's field, the field that it becomes."""
+    """converted: by the name of another server's field, the field that it becomes.
+
+    stories: whether the server keeps stories, so that a page asks for them only where it does.
+    """
 
     samplers: list[FieldRow]
     request: list[FieldRow]
     converted: dict[str, str]
+    stories: bool
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ export function Candidates() {
     <div class="tools">
       ${
         reading
-          ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
+          ? html`<${Pager} list=${list} ids=${now.map(({ id }) => id)} />`
           : html`<h2>${counted(now.length)}</h2>`
       }
       ${

@@ -40,12 +40,11 @@ let timer;
 let working = false;
 let next = EVERY_MS; // from the end of the round that runs
 
-/** Exchanges stories for as long as the page is open. */
+/** Exchanges stories for as long as the page is open, once the server has said that it keeps them. */
 export function share() {
   store.saving.push((saved) => saved && sharing.on && later(QUIET_MS));
   addEventListener("online", () => later(0));
   document.addEventListener("visibilitychange", () => round(true)); // nothing runs while it is hidden
-  later(0);
 }
 
 /** Begins a round in so many milliseconds; if one runs, so many behind it, or sooner.
@@ -59,6 +58,11 @@ export function later(ms) {
 
 async function round(isNow = false) {
   if (working) return later(0);
+  if (!session.fields) return; // status.js begins when the server is known
+  if (session.fields.stories === false) {
+    sharing.on = false;
+    return changed("saved");
+  }
   working = true;
   next = EVERY_MS;
   try {

@@ -17,8 +17,6 @@ export function Controls() {
     <fieldset><legend>How much</legend>
       <${NumberField} label="Candidates" low=${1} high=${64} value=${settings.n}
         set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
-      <${NumberField} label="Beside the branches" low=${1} high=${64} value=${settings.n_branches}
-        set=${(n) => setting({ n_branches: n ?? DEFAULTS.n_branches })} />
       <${Length} />
       <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />

@@ -12,6 +12,7 @@ import {
   changed,
   html,
   isComposing,
+  isTouched,
   useChanges,
   useEffect,
   useLayoutEffect,
@@ -47,7 +48,7 @@ export function Editor() {
       <div class="page">
         <${Origins} />
         <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
-          placeholder="Write the beginning, then press Continue or Ctrl+Enter."
+          placeholder=${`Write the beginning, then press Continue${isTouched() ? "" : " or Ctrl+Enter"}.`}
           onInput=${onInput}
           onFocus=${({ target }) => movedIn(target)} onBlur=${left} onKeyDown=${onKey}></textarea>
       </div>

@@ -1,0 +1,119 @@
+"""What a writer must be able to trust: what is shown is so, here and on a phone, and old news goes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.browser import PHONE, profile, visiting
+from tests.support.hands import compose, into
+from tests.support.serving import LASTING, Server, serving
+from tests.support.steps import LONG, OPENING, ask, cards, next_over, over, settings, shown, streaming, texts
+
+Visit = Callable[[str], Page]
+
+
+@pytest.fixture
+def phone(browser: Browser, server: Server) -> Iterator[Page]:
+    with visiting(browser, server.url, **PHONE) as [page]:
+        yield page
+
+
+def test_the_preview_is_of_the_candidate_that_is_read_also_after_another_request(phone: Page) -> None:
+    settings(phone, max_tokens=8, next=False)
+    into(phone)
+    phone.keyboard.type(OPENING)
+    for button in ("Continue", "Continue", "Reroll"):
+        before = shown(phone)
+        phone.get_by_role("button", name=button).tap()
+        next_over(phone, before)
+        expect(phone.locator(".ghost")).to_have_text(texts(phone)[0])
+
+
+def test_the_error_of_an_engine_that_ended_goes_when_it_is_back(visit: Visit) -> None:
+    with serving("--", *LASTING) as server:
+        page = visit(server.url)
+        settings(page, **LONG)
+        streaming(page)
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        for pid in children:
+            if b"llama-batched" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+        expect(page.get_by_role("alert").filter(has_text="engine ended")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        settings(page, max_tokens=5)
+        page.get_by_role("button", name="Resume 4 interrupted").click()
+        over(page, 4)
+
+
+def test_a_start_writes_no_error_to_the_console(browser: Browser, server: Server) -> None:
+    """Also none of a resource: a server without --stories is not asked for them."""
+    with profile(browser) as context:
+        said: list[str] = []
+        context.on("console", lambda line: said.append(line.text) if line.type == "error" else None)
+        page = context.new_page()
+        page.goto(server.url)
+        expect(page.locator(".status")).to_contain_text("server: ok")
+        expect(page.locator(".saved")).to_contain_text("Saved in this browser")
+        ask(page)  # by then all has been asked for
+        assert said == []
+
+
+KEYS_SAID = """() => [...document.querySelectorAll("body *:not(.keys-sheet *)")]
+    .filter(one => one.checkVisibility())
+    .flatMap(one => [one.title, one.placeholder ?? "",
+        ...[...one.childNodes].filter(node => node.nodeType === 3).map(node => node.data)])
+    .filter(text => /Ctrl|Esc\\b/.test(text))"""
+
+
+def test_a_phone_is_told_of_no_keys(phone: Page) -> None:
+    said = list(phone.evaluate(KEYS_SAID))
+    settings(phone, max_tokens=6, next=False)
+    ask(phone)
+    cards(phone).first.get_by_role("button", name="Edit").tap()
+    phone.get_by_role("button", name="Settings").tap()
+    assert said + phone.evaluate(KEYS_SAID) == []
+
+
+def test_the_title_is_whole_on_small_screens(page: Page) -> None:
+    ask(page, "Once upon a time there was a fox in a big forest.")
+    title = page.get_by_role("heading", level=1).get_by_role("button")
+    expect(title).to_contain_text("Once upon a time there was")
+    cut = []
+    for width in range(700, 1001, 20):
+        page.set_viewport_size({"width": width, "height": 800})
+        if title.evaluate("one => one.scrollWidth > one.clientWidth"):
+            cut.append(width)
+    assert cut == []
+    bar = page.get_by_role("banner")
+    page.set_viewport_size({"width": 720, "height": 800})
+    assert bar.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def test_a_look_at_the_branches_changes_no_number_of_candidates(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    page.get_by_role("button", name="Branches").click()
+    compose(page, OPENING)
+    page.get_by_role("button", name="Continue").click()
+    over(page, 4)
+
+
+WORD = "Donaudampfschifffahrtsgesellschaftskapitaen and the fox"
+
+
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_an_unnamed_entry_scrolls_no_panel_sideways(request: pytest.FixtureRequest, size: str) -> None:
+    page: Page = request.getfixturevalue("page" if size == "desk" else "phone")
+    compose(page, "A fox sat here.")
+    page.get_by_role("button", name="Background").click()
+    page.get_by_role("button", name="Add an entry").click()
+    for label, text in (("Text", WORD), ("Keys, one a line", "fox")):
+        page.locator(".entry").get_by_label(label, exact=True).fill(text)
+    expect(page.locator(".reads")).to_contain_text("Lore: Donau")
+    panel = page.get_by_role("complementary", name="Background")
+    assert panel.evaluate("one => one.scrollWidth <= one.clientWidth")
