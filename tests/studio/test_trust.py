@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser import PHONE, profile, visiting
-from tests.support.hands import compose, into
+from tests.support.hands import compose, editor, into
 from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import LONG, OPENING, ask, cards, next_over, over, settings, shown, streaming, texts
 
@@ -106,9 +106,11 @@ def test_a_look_at_the_branches_changes_no_number_of_candidates(page: Page) -> N
 WORD = "Donaudampfschifffahrtsgesellschaftskapitaen and the fox"
 
 
-@pytest.mark.parametrize("size", ["desk", "phone"])
-def test_an_unnamed_entry_scrolls_no_panel_sideways(request: pytest.FixtureRequest, size: str) -> None:
-    page: Page = request.getfixturevalue("page" if size == "desk" else "phone")
+def test_an_unnamed_entry_scrolls_no_panel_of_a_phone_sideways(phone: Page) -> None:
+    test_an_unnamed_entry_scrolls_no_panel_sideways(phone)
+
+
+def test_an_unnamed_entry_scrolls_no_panel_sideways(page: Page) -> None:
     compose(page, "A fox sat here.")
     page.get_by_role("button", name="Background").click()
     page.get_by_role("button", name="Add an entry").click()
@@ -117,3 +119,48 @@ def test_an_unnamed_entry_scrolls_no_panel_sideways(request: pytest.FixtureReque
     expect(page.locator(".reads")).to_contain_text("Lore: Donau")
     panel = page.get_by_role("complementary", name="Background")
     assert panel.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
+def listed(*answers: str) -> dict[str, object]:
+    """Settings with which each candidate is one of these."""
+    structure = {"kind": "choice", "text": "\n".join(answers)}
+    return {"max_tokens": 40, "next": False, "structure": structure}
+
+
+def chosen_before(page: Page, behind: str) -> None:
+    """Asks where these last words of the text begin, and chooses the first candidate, by a click or a tap."""
+    into(page)
+    page.keyboard.press("Control+End")
+    for _ in behind:
+        page.keyboard.press("ArrowLeft")
+    page.get_by_role("button", name="Continue").click()
+    over(page, 4)
+    cards(page).first.locator(".text").click()
+
+
+def test_a_choice_before_a_word_is_not_glued_to_it_on_a_phone(phone: Page) -> None:
+    test_a_choice_before_a_word_is_not_glued_to_it(phone)
+
+
+def test_a_choice_before_a_word_is_not_glued_to_it(page: Page) -> None:
+    settings(page, **listed(" a fox."))
+    text, behind = "Tom saw Then he left.", "Then he left."
+    compose(page, text)
+    chosen_before(page, behind)
+    expect(editor(page)).to_have_value("Tom saw a fox. Then he left.")
+    page.get_by_role("button", name="Undo").click()
+    expect(editor(page)).to_have_value(text)
+    expect(cards(page).first.locator(".facts")).not_to_contain_text("goes on")
+    page.get_by_role("button", name="Redo").click()
+    expect(editor(page)).to_have_value("Tom saw a fox. Then he left.")
+
+
+def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text(page: Page) -> None:
+    settings(page, **listed(' "It\'s me," she said.'))
+    ask(page, "“Who?” he asked.")
+    cards(page).first.locator(".text").click()
+    expect(editor(page)).to_have_value("“Who?” he asked. “It’s me,” she said.")
+    with page.expect_request("**/v1/events") as sent:
+        page.keyboard.press("Control+Enter")
+    body = sent.value.post_data_json
+    assert body["prompt"].endswith("“It’s me,” she said.")  # not what the server has of the candidate

@@ -2,7 +2,7 @@
 
 import { Loading } from "../server/models.js";
 import { say, session } from "../story/session.js";
-import { meanLogprob, wordDiff } from "../story/tree.js";
+import { goesOn, meanLogprob, wordDiff } from "../story/tree.js";
 import { labelOf } from "../ui/fields.js";
 import { Figures, Menu } from "../ui/menu.js";
 import {
@@ -124,7 +124,7 @@ function Facts({ node }) {
     node.source === "edit" && "yours",
     node.source === "user" && "your text",
     ENDS[node.state],
-    node.children.length > 0 && "goes on",
+    goesOn(session.story, node) && "goes on",
   ].filter(Boolean);
   const rows = new Map(session.fields?.samplers.map((row) => [row.name, row]));
   const named = Object.entries(values).map(([name, value]) => [labelOf(rows.get(name) ?? { name }), value]);
