@@ -159,8 +159,38 @@ def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text(page: Page) -> 
     settings(page, **listed(' "It\'s me," she said.'))
     ask(page, "“Who?” he asked.")
     cards(page).first.locator(".text").click()
-    expect(editor(page)).to_have_value("“Who?” he asked. “It’s me,” she said.")
+    expect(editor(page)).to_have_value("“Who?” he asked. “It\u2019s me,” she said.")
     with page.expect_request("**/v1/events") as sent:
         page.keyboard.press("Control+Enter")
     body = sent.value.post_data_json
-    assert body["prompt"].endswith("“It’s me,” she said.")  # not what the server has of the candidate
+    assert body["prompt"].endswith("“It\u2019s me,” she said.")  # not what the server has of the candidate
+
+
+TYPED = " ".join(f"and the {number}th fox ran" for number in range(15))  # without a pause
+
+
+def test_undo_takes_back_words_also_after_a_reload_on_a_phone(phone: Page) -> None:
+    test_undo_takes_back_words_also_after_a_reload(phone)
+
+
+def test_undo_takes_back_words_also_after_a_reload(page: Page) -> None:
+    into(page)
+    page.keyboard.type(TYPED)
+    undo = page.get_by_role("button", name="Undo")
+    left = TYPED
+    for presses in (1, 30):
+        for _ in range(presses):
+            undo.click()
+            expect(editor(page)).not_to_have_value(left)
+            now = editor(page).input_value()
+            assert left.startswith(now)
+            assert 0 < len(left) - len(now) <= 40
+            left = now
+        page.wait_for_timeout(STORED_MS)
+        page.reload()
+        expect(editor(page)).to_have_value(left)
+    page.get_by_role("button", name="Redo").click()
+    expect(editor(page)).not_to_have_value(left)
+
+
+STORED_MS = 1200  # until steps of undo and the text are stored
