@@ -11,9 +11,21 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.browser import PHONE, profile, visiting
-from tests.support.hands import compose, editor, into
+from tests.support.hands import compose, editor, into, place
 from tests.support.serving import LASTING, Server, serving
-from tests.support.steps import LONG, OPENING, ask, cards, next_over, over, settings, shown, streaming, texts
+from tests.support.steps import (
+    LONG,
+    OPENING,
+    ask,
+    cards,
+    drawn,
+    next_over,
+    over,
+    settings,
+    shown,
+    streaming,
+    texts,
+)
 
 Visit = Callable[[str], Page]
 
@@ -194,3 +206,69 @@ def test_undo_takes_back_words_also_after_a_reload(page: Page) -> None:
 
 
 STORED_MS = 1200  # until steps of undo and the text are stored
+
+
+LINES = "".join(f"Line {number} of a story that is longer than the page.\n" for number in range(120))
+PLACE = "document.getElementById('editor').selectionStart"
+
+
+def test_a_story_opens_on_a_phone_where_its_caret_was(phone: Page) -> None:
+    test_a_story_opens_where_its_caret_was(phone)
+
+
+def test_a_story_opens_where_its_caret_was(page: Page) -> None:
+    settings(page, **listed(" Then a fox came."))
+    compose(page, LINES)
+    page.wait_for_timeout(STORED_MS)
+    changed = page.evaluate(CHANGED)
+    page.keyboard.press("Control+Home")
+    for key in ["ArrowDown"] * 60 + ["Home"]:
+        page.keyboard.press(key)
+    drawn(page)  # the browser tells of a moved caret a moment later
+    at = page.evaluate(PLACE)
+    assert 500 < at < len(LINES) - 500
+    page.reload()
+    seen(page, at)
+    assert page.evaluate(CHANGED) == changed, "that is no change of the story"
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New story").click()
+    expect(editor(page)).to_have_value("")
+    page.get_by_role("complementary").get_by_role("button", name="Untitled").nth(1).click()
+    seen(page, at)
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Continue").click()
+    over(page, 4)
+    page.reload()
+    over(page, 4)  # which are at the caret
+    cards(page).first.locator(".text").click()
+    expect(editor(page)).to_have_value(LINES[:at] + " Then a fox came. " + LINES[at:])
+
+
+CHANGED = """() => import(new URL("studio/story/session.js", document.baseURI))
+    .then(({session}) => session.story.changed)"""
+
+
+def seen(page: Page, at: int) -> None:
+    """The text is shown with the caret at a place, and the line there is seen."""
+    expect(editor(page)).to_have_value(LINES)
+    expect(page.locator(".saved")).to_contain_text("Saved")
+    expect(page.locator(".status")).to_contain_text("server: ok")
+    assert page.evaluate(PLACE) == at
+    line = LINES[at:].split("\n", 1)[0]
+    _, y, _, _ = place(page, line)
+    sheet = page.locator(".sheet").bounding_box()
+    assert sheet
+    assert sheet["y"] < y < sheet["y"] + sheet["height"]
+
+
+def test_a_story_has_a_language(page: Page) -> None:
+    settings(page, **listed(' "Ja."'))
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_label("Language").select_option("German (de)")
+    expect(editor(page)).to_have_attribute("lang", "de")
+    page.get_by_role("button", name="Close").click()
+    ask(page, "Er geht\u2019s an.")
+    page.reload()
+    expect(editor(page)).to_have_attribute("lang", "de")
+    cards(page).first.locator(".text").click()
+    expect(editor(page)).to_have_value("Er geht\u2019s an. „Ja.“")

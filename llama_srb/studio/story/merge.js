@@ -23,6 +23,7 @@ import { move, newId, pathTo, raise, spelling, split } from "./tree.js";
 const FIELDS = {
   name: ({ name }) => name,
   tags: ({ tags }) => tags,
+  language: ({ lang }) => lang,
   kind: ({ kind }) => kind,
   "system prompt": ({ system }) => system,
   memory: (story) => partsIn(story).memory,

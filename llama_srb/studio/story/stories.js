@@ -30,6 +30,12 @@ export function Stories() {
     <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
       placeholder="fox, winter"
       onChange=${(event) => rename({ tags: event.target.value.trim() })} /></label>
+    <label class="field" title="For the spelling, and for quotation marks">Language
+      <select value=${story.lang ?? ""}
+        onChange=${(event) => rename({ lang: event.target.value || undefined })}>
+        <option value="">the browser’s</option>
+        ${languages(story.lang).map((lang) => html`<option key=${lang} value=${lang}>${nameOf(lang)}</option>`)}
+      </select></label>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
       <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
@@ -55,6 +61,15 @@ export function Stories() {
     )}</ul>
     <${Trash} />`;
 }
+
+const LANGUAGES =
+  "ar bg cs da de el en en-GB es fa fi fr he hi hr hu id it ja ko nl no pl pt pt-BR ro ru sk sl sv th tr uk vi " +
+  "zh-Hans zh-Hant";
+
+/** The languages to choose from, and the one that a story has. */
+const languages = (own) => [...new Set([...LANGUAGES.split(" "), ...(own ? [own] : [])])];
+const names = new Intl.DisplayNames("en", { type: "language" });
+const nameOf = (lang) => `${names.of(lang)} (${lang})`;
 
 const toWord = (story) => toDocx(story.name, textOf(story));
 

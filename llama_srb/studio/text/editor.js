@@ -48,6 +48,7 @@ export function Editor() {
       <div class="page">
         <${Origins} />
         <textarea id="editor" ref=${field} aria-label="Story" dir="auto" autofocus spellcheck="true"
+          lang=${session.story.lang}
           placeholder=${`Write the beginning, then press Continue${isTouched() ? "" : " or Ctrl+Enter"}.`}
           onInput=${onInput}
           onFocus=${({ target }) => movedIn(target)} onBlur=${left} onKeyDown=${onKey}></textarea>

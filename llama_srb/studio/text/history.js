@@ -226,8 +226,9 @@ function put(changes, piece = null) {
 }
 
 /** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
-function placeOfCaret() {
+export function placeOfCaret() {
   const { story, text } = session;
+  if (isChat()) return null;
   const at = heldBack(story, session.at);
   if (at >= text.length) return null;
   const path = pathTo(story);
@@ -259,7 +260,7 @@ function step(from, to) {
   Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece });
   keepLater();
   refresh(wanted.at);
-  setPoint(isChat() ? null : placeOfCaret());
+  setPoint(placeOfCaret());
 }
 
 /** Moves tails, in order; returns the nodes that have changed, and the moves that take it back.

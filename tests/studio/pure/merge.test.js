@@ -114,6 +114,7 @@ test("what was merged once adds nothing the second time", () =>
 const FIELDS = [
   ["name", { name: "The owl" }],
   ["tags", { tags: "night" }],
+  ["language", { lang: "de" }],
   ["kind", { kind: "chat" }],
   ["system prompt", { system: "Be slow." }],
   ["memory", { parts: { memory: "It is spring." } }],
