@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.browser import PHONE, profile, visiting
 from tests.support.hands import compose, editor, into, place
@@ -17,6 +17,7 @@ from tests.support.steps import (
     LONG,
     OPENING,
     ask,
+    asked,
     cards,
     drawn,
     next_over,
@@ -272,3 +273,63 @@ def test_a_story_has_a_language(page: Page) -> None:
     expect(editor(page)).to_have_attribute("lang", "de")
     cards(page).first.locator(".text").click()
     expect(editor(page)).to_have_value("Er geht\u2019s an. „Ja.“")
+
+
+def test_a_word_of_a_candidate_never_comes_again(page: Page) -> None:
+    settings(page, max_tokens=16, n=8, next=False)
+    ask(page, n=8)
+    text = cards(page).first.locator(".text")
+    drag_over_word(page, text)
+    word = str(page.evaluate("String(getSelection())")).strip()
+    assert word.isalpha()
+    button = page.get_by_role("button", name="Never again")
+    button.click()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    before = shown(page)
+    with page.expect_request("**/v1/events") as sent:
+        page.get_by_role("button", name="Reroll").click()
+    assert sent.value.post_data_json["banned_strings"] == [word.lower()]
+    next_over(page, before, 8)
+    assert [one for one in texts(page) if word.lower() in one.lower()] == []
+    page.reload()
+    page.get_by_role("button", name="Settings").click()
+    lists = page.get_by_label("Phrases banned in")
+    expect(lists.first).to_have_value(word)
+    lists.first.fill("")
+    lists.last.fill("the end\nsuddenly")
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New story").click()
+    assert asked(page, "Once")["banned_strings"] == ["the end", "suddenly"]
+
+
+def drag_over_word(page: Page, text: Locator) -> None:
+    """Drags the mouse over the first word of a card's text."""
+    left, right, y = text.evaluate(FIRST_WORD)
+    page.mouse.move(left, y)
+    page.mouse.down()
+    page.mouse.move(right, y, steps=8)
+    page.mouse.up()
+
+
+FIRST_WORD = """one => {
+    const node = one.firstChild;
+    const {0: word, index} = /[a-z]{2,}/i.exec(node.data);
+    const range = document.createRange();
+    range.setStart(node, index);
+    range.setEnd(node, index + word.length);
+    const {left, right, top, bottom} = range.getClientRects()[0];
+    return [left, right, (top + bottom) / 2];
+}"""
+
+
+def test_a_selected_phrase_never_comes_again_on_a_phone(phone: Page) -> None:
+    compose(phone, "Suddenly a fox came")
+    for _ in "a fox came":
+        phone.keyboard.press("Shift+ArrowLeft")
+    button = phone.get_by_role("button", name="Never again")
+    button.tap()
+    expect(button).to_have_attribute("aria-pressed", "true")
+    button.tap()
+    expect(button).to_have_attribute("aria-pressed", "false")
+    button.tap()
+    assert asked(phone, "Once")["banned_strings"] == ["a fox came"]

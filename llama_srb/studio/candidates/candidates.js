@@ -5,6 +5,7 @@ import { pointing } from "../text/preview.js";
 import { Menu } from "../ui/menu.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "../ui/ui.js";
 import { ask, ENDS_HERE, longer } from "./asking.js";
+import { NeverAgain } from "./banning.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
 import { isReading, Pager, ReadingSwitch } from "./reading.js";
@@ -57,6 +58,7 @@ export function Candidates() {
           onClick=${resume} />`
       }
       <span class="gap"></span>
+      <${NeverAgain} />
       ${
         shown.length > 0 &&
         html`<${ReadingSwitch} />

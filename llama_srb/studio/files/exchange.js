@@ -100,7 +100,7 @@ const READERS = [
     story gets it, and its nodes keep theirs.
     @type {(from: any, id?: string | null) => Story} */
 export function ours(
-  { name, kind, system, tags, lang, scraps, parts, model, root, current, nodes, ...head },
+  { name, kind, system, tags, lang, banned, scraps, parts, model, root, current, nodes, ...head },
   id = null,
 ) {
   const { created, changed, trashed, format } = head;
@@ -111,6 +111,7 @@ export function ours(
   story.scraps = [...(scraps ?? [])].map(String);
   if (parts) story.parts = readParts(parts);
   if (model && isText(model)) story.model = model;
+  if (isText(banned)) story.banned = banned;
   if (isText(lang) && LANGUAGE.test(lang)) story.lang = lang;
   if (id) Object.assign(story, { id, trashed: Number.isFinite(trashed) ? trashed : null });
   if (id && Number.isFinite(created) && Number.isFinite(changed)) Object.assign(story, { created, changed });

@@ -273,9 +273,9 @@ export async function decide(isOther) {
   const mine = session.story;
   const { story, paths } = merge(mine, remote);
   if (isOther) {
-    const { parts, scraps } = merge(remote, mine).story;
+    const { parts, scraps, banned } = merge(remote, mine).story;
     const { nodes: _, id: __, root: ___, ...others } = remote;
-    Object.assign(story, others, { parts, scraps });
+    Object.assign(story, others, { parts, scraps, banned });
   }
   lay(story, isOther ? paths.theirs : paths.mine);
   replaceOpen(united(story, version), mine.changed);

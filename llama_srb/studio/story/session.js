@@ -23,6 +23,7 @@ import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
     @property {Record<string, any>} values of fields, by their names
     @property {Record<string, [number, number]>} spreads the first and the last candidate's values
     @property {string} stop one a line
+    @property {string} banned the phrases of all stories, one a line
     @property {{kind: string, text: string}} structure */
 
 /** A model of the server, or an adapter that has a name: an entry of /v1/models.
@@ -89,6 +90,7 @@ export const DEFAULTS = {
   values: {},
   spreads: {},
   stop: "",
+  banned: "",
   structure: { kind: "none", text: "" },
 };
 

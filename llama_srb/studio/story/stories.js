@@ -34,7 +34,9 @@ export function Stories() {
       <select value=${story.lang ?? ""}
         onChange=${(event) => rename({ lang: event.target.value || undefined })}>
         <option value="">the browser’s</option>
-        ${languages(story.lang).map((lang) => html`<option key=${lang} value=${lang}>${nameOf(lang)}</option>`)}
+        ${languages(story.lang).map(
+          (lang) => html`<option key=${lang} value=${lang}>${nameOf(lang)}</option>`,
+        )}
       </select></label>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
@@ -63,8 +65,8 @@ export function Stories() {
 }
 
 const LANGUAGES =
-  "ar bg cs da de el en en-GB es fa fi fr he hi hr hu id it ja ko nl no pl pt pt-BR ro ru sk sl sv th tr uk vi " +
-  "zh-Hans zh-Hant";
+  "ar bg cs da de el en en-GB es fa fi fr he hi hr hu id it ja ko nl no pl pt pt-BR ro ru sk sl sv th tr " +
+  "uk vi zh-Hans zh-Hant";
 
 /** The languages to choose from, and the one that a story has. */
 const languages = (own) => [...new Set([...LANGUAGES.split(" "), ...(own ? [own] : [])])];

@@ -21,6 +21,7 @@
     @property {string | null} model the name of the chosen one; null: the server's default
     @property {Record<string, TreeNode>} nodes by their ids
     @property {string} [tags]
+    @property {string} [banned] phrases that no candidate has, one a line
     @property {string} [lang] the language of its text, as HTML names it
     @property {Partial<Parts>} [parts] what the model reads besides the text
     @property {number | null} [trashed] when it was moved to the trash

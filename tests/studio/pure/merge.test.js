@@ -135,6 +135,18 @@ for (const [word, fields] of FIELDS)
     for (const name of Object.keys(fields)) assert.deepEqual(story[name], mine[name]);
   });
 
+test("phrases that one of two versions bans are banned in both", () => {
+  const [mine, theirs] = [newStory(), newStory()];
+  for (const [one, banned] of [
+    [mine, "suddenly\na fox"],
+    [theirs, "A fox\nsuddenly"],
+  ])
+    Object.assign(one, { banned });
+  const { story, hasGrown, fields } = merge(mine, theirs);
+  assert.equal(story.banned, "suddenly\na fox\nA fox");
+  assert.ok(hasGrown && !fields.length);
+});
+
 test("passages and entries that only one of them has are in both", () => {
   const parts = (id) => ({ memory: "It rains.", lore: [newEntry({ id })] });
   const mine = { ...newStory(), scraps: ["a", "b"], parts: parts("a") };
