@@ -333,3 +333,27 @@ def test_a_selected_phrase_never_comes_again_on_a_phone(phone: Page) -> None:
     expect(button).to_have_attribute("aria-pressed", "false")
     button.tap()
     assert asked(phone, "Once")["banned_strings"] == ["a fox came"]
+
+
+def test_the_focus_is_where_the_next_key_goes(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    hint = page.get_by_text("Esc returns to the text")
+    ask(page)
+    expect(hint).to_be_hidden()
+    page.keyboard.press("Tab")
+    expect(hint).to_be_visible()
+    first = texts(page)[0]
+    for key in "zxq":  # which name no action
+        page.keyboard.press(key)
+    expect(editor(page)).to_have_value(OPENING)
+    page.keyboard.press("1")
+    expect(editor(page)).to_be_focused()
+    page.keyboard.type(" And so")
+    expect(editor(page)).to_have_value(OPENING + first + " And so")
+    page.keyboard.press("Control+Enter")
+    over(page, 4)
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.keyboard.press("j")
+    expect(page.locator(".place")).to_have_text("2 of 4")
+    page.keyboard.press("k")
+    expect(page.locator(".place")).to_have_text("1 of 4")

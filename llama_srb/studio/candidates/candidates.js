@@ -57,6 +57,7 @@ export function Candidates() {
         html`<${Button} label=${`Resume ${cut.length} interrupted`}
           onClick=${resume} />`
       }
+      <small class="keys way-back">Esc returns to the text</small>
       <span class="gap"></span>
       <${NeverAgain} />
       ${

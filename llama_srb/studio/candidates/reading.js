@@ -10,9 +10,16 @@ export const isReading = () => session.settings.reading ?? matchMedia(PHONE).mat
 
 export const readOneByOne = (reading) => setting({ reading });
 
-export const ReadingSwitch = () =>
-  html`<${Button} label="Read" keys="v" about="One candidate at a time, large; j and k, or a swipe, go on"
-    pressed=${isReading()} onClick=${() => readOneByOne(!isReading())} />`;
+/** The candidates get the focus with a click, so that j and k go on at once. */
+export function ReadingSwitch() {
+  const press = () => {
+    readOneByOne(!isReading());
+    document.getElementById("candidates")?.focus({ preventScroll: true });
+  };
+  return html`<${Button} label="Read" keys="v"
+    about="One candidate at a time, large; j and k, or a swipe, go on" pressed=${isReading()}
+    onClick=${press} />`;
+}
 
 const cardsOf = (list) => [...list.querySelectorAll(".card")];
 
