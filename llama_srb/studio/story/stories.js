@@ -30,14 +30,14 @@ export function Stories() {
     <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
       placeholder="fox, winter"
       onChange=${(event) => rename({ tags: event.target.value.trim() })} /></label>
-    <label class="field" title="For the spelling, and for quotation marks">Language
-      <select value=${story.lang ?? ""}
+    <div class="field" title="For the spelling, and for quotation marks">Language
+      <select aria-label="Language" value=${story.lang ?? ""}
         onChange=${(event) => rename({ lang: event.target.value || undefined })}>
         <option value="">the browser’s</option>
         ${languages(story.lang).map(
           (lang) => html`<option key=${lang} value=${lang}>${nameOf(lang)}</option>`,
         )}
-      </select></label>
+      </select></div>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
       <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
