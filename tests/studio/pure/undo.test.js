@@ -35,6 +35,7 @@ function undone() {
   return texts;
 }
 
+const settle = () => void asStored(); // no steps wait to be stored
 const reload = () => recall(structuredClone(asStored()));
 const SENTENCE =
   "The fox, who was not young any more, went on 🦊🦊 slowly to Llanfairpwllgwyngyllgogerychwyrn. ";
@@ -67,6 +68,7 @@ test("what was typed without a pause is taken back word by word, and comes back 
     assert.equal(textOf(story), whole);
     assert.ok(Object.keys(story.nodes).length <= nodes);
   }
+  settle();
 });
 
 test("what was deleted key by key comes back in parts of at most 40 characters", () => {
@@ -79,6 +81,7 @@ test("what was deleted key by key comes back in parts of at most 40 characters",
   const lengths = undone().map((one) => one.length);
   assert.equal(lengths.at(-1), text.length + 8);
   for (const [i, length] of lengths.slice(1).entries()) assert.ok(length - lengths[i] <= 41);
+  settle();
 });
 
 test("what was pasted is one step, and typing beside it is not", () => {
@@ -91,6 +94,7 @@ test("what was pasted is one step, and typing beside it is not", () => {
   const texts = undone();
   const at = texts.indexOf(`A few words ${pasted}`);
   assert.equal(texts[at + 1], "A few words ");
+  settle();
 });
 
 test("undo reaches back 20,000 typed characters and 500 other changes, after a reload, too", async () => {
@@ -114,4 +118,5 @@ test("undo reaches back 20,000 typed characters and 500 other changes, after a r
   const texts = undone();
   assert.ok(texts.length > 500);
   for (let i = 1; i <= 500; i++) assert.ok(texts[i].endsWith(` ${599 - i}`));
+  settle();
 });
