@@ -40,7 +40,8 @@ class HttpApi:
         self.connections = Connections(settings, service.large)
         responder, self._gate = Responder(settings, service.running), Gate(settings, service.access)
         self._control = Control(registry, service.running, self.connections)
-        info, generate = Info(registry), Generate(registry, responder)
+        info = Info(registry, keeps_stories=service.stories is not None)
+        generate = Generate(registry, responder)
         self._loads = Loads(registry, info)
         self._groups = (
             generate,

@@ -169,13 +169,16 @@ class TaskList(TypedDict):
 
 
 class FieldRow(TypedDict):
-    """A request field; title: its name for writers, empty if it has none; low and high are inclusive.
+    """A request field; low and high are inclusive.
+
+    title, about: its name and what it does, for writers; empty if it has none.
 
     values: values that a writer may choose, with their names; empty if any other fits as well.
     """
 
     name: str
     title: str
+    about: str
     values: dict[str, str]
     type: Annotated[str, Field(json_schema_extra={"enum": sorted({row.type for row in ROWS.values()})})]
     default: Any
@@ -189,11 +192,15 @@ class FieldRow(TypedDict):
 
 
 class Fields(TypedDict):
-    """converted: by the name of another server's field, the field that it becomes."""
+    """converted: by the name of another server's field, the field that it becomes.
+
+    stories: whether the server keeps stories, so that a page asks for them only where it does.
+    """
 
     samplers: list[FieldRow]
     request: list[FieldRow]
     converted: dict[str, str]
+    stories: bool
 
 
 # ----------------------------------------------------------------------------------------------------

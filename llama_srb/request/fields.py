@@ -50,6 +50,7 @@ def _row(
     meaning: str,
     *,
     title: str = "",
+    about: str = "",
     aliases: str = "",
     neutral: Any = None,
     values: Mapping[str, str] | None = None,
@@ -57,9 +58,10 @@ def _row(
 ) -> Any:
     """Declares a field. title: its name for writers; neutral: the value without effect; bounds: ge and le.
 
+    about: what it does, for writers, in place of the meaning.
     values: those that a writer may choose, with their names for writers.
     """
-    extra: dict[str, Any] = {"group": group, "shown_as": title, "aliases": aliases.split()}
+    extra: dict[str, Any] = {"group": group, "shown_as": title, "about": about, "aliases": aliases.split()}
     extra |= {"neutral": neutral, "values": dict(values or {})}
     return Field(default, description=meaning, json_schema_extra=extra, **bounds)
 
@@ -98,80 +100,115 @@ class Sampling(_Row):
     # fmt: off
     temperature: float = _row(0.8, "temperature", ge=0, le=100, neutral=1, aliases="temp",
         title="Creativity",
+        about="How freely words are chosen: low is predictable, high is wild. 0 always takes the likeliest "
+        "word.",
         meaning="Randomness of each draw; 0 always takes the most probable token.")
     dynatemp_range: float = _row(0.0, "temperature", ge=0, le=100, neutral=0,
         title="Creativity, how far it varies",
+        about="Creativity rises by up to this much where many words would fit, and falls where few do.",
         meaning="Entropy moves the temperature by up to this much, up and down.")
     dynatemp_exponent: float = _row(1.0, "temperature", ge=0, le=100, neutral=1,
         title="Creativity, how fast it varies",
+        about="How strongly creativity follows the number of words that fit. 1 is even.",
         meaning="How entropy maps to temperature within dynatemp_range.")
     top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0, title="How many likely words",
+        about="Only so many of the likeliest words may be chosen. 0 allows all.",
         meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
     top_p: float = _row(0.95, "truncation", ge=0, le=1, neutral=1, title="Share of likely words",
+        about="Only the likeliest words, which together have this share of the odds. 1 allows all.",
         meaning="Keep the smallest set of tokens that has this much probability together.")
     min_p: float = _row(0.05, "truncation", ge=0, le=1, neutral=0, title="Leave out unlikely words",
+        about="Leaves out words that are far less likely than the likeliest one: 0.1, those with less than "
+        "a tenth of its odds. 0 allows all.",
         meaning="Keep tokens of at least this share of the most probable one's probability.")
     typical_p: float = _row(1.0, "truncation", ge=0, le=1, neutral=1, aliases="typical typ_p",
         title="Only words of usual surprise",
+        about="Only words that are about as surprising as the text is on average. 1 allows all.",
         meaning="Keep tokens of typical surprise, up to this much probability together.")
     top_n_sigma: float = _row(-1.0, "truncation", ge=-1, le=100, neutral=-1, aliases="nsigma",
         title="Only words near the likeliest",
+        about="Only words whose odds are near those of the likeliest one. The smaller the number, the "
+        "fewer; -1 is off.",
         meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
     xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
         title="Skip the obvious, how often",
+        about="How often the most obvious words are left out, so that the text turns elsewhere. 0 is never.",
         meaning="Probability, at each token, of removing the most probable tokens (XTC).")
     xtc_threshold: float = _row(0.1, "truncation", ge=0, le=1, title="Skip the obvious, from which odds",
+        about="Words with at least these odds count as obvious; the least likely of them stays. Above 0.5 "
+        "it is off.",
         meaning="Of the tokens of at least this probability XTC keeps only the last; above 0.5 is off.")
     adaptive_target: float = _row(-1.0, "adaptive", ge=-1, le=1, neutral=-1, aliases="adaptive_p",
         title="Steady odds",
+        about="Prefers words of about these odds, so neither the most obvious ones nor wild ones. Below 0 "
+        "it is off.",
         meaning="Select tokens near this probability (adaptive-p); below 0 is off.")
     adaptive_decay: float = _row(0.9, "adaptive", ge=0, le=0.99,
         title="Steady odds, how long it remembers",
+        about="How long it looks back to keep to that: nearer to 1 is longer.",
         meaning="How long adaptive-p remembers: about 1 / (1 - decay) tokens.")
     repeat_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
         aliases="repetition_penalty rep_pen", title="Avoid repeated words",
+        about="Makes words that were just used less likely. 1 is off; 1.1 is felt, 1.3 is much.",
         meaning="Divide the logits of recent tokens by this.")
     repeat_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0,
         aliases="rep_pen_range repetition_penalty_range penalty_range repetition_range",
         title="Avoid repeated words, how far back",
+        about="How far back used words count, in tokens, which are words or parts of words. 0 is off, -1 is "
+        "all that the model reads.",
         meaning="How many recent tokens the penalties cover; 0 is off, -1 the whole context.")
     presence_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
         title="Avoid words that occurred",
+        about="Makes each word that has occurred less likely, however often it did. 0 is off; below 0 it "
+        "becomes likelier.",
         meaning="Subtract this from the logits of recent tokens.")
     frequency_penalty: float = _row(0.0, "repetition", ge=-100, le=100, neutral=0,
         title="Avoid frequent words",
+        about="Makes a word the less likely, the more often it has occurred. 0 is off.",
         meaning="Subtract this from a token's logit for each of its recent occurrences.")
     dry_multiplier: float = _row(0.0, "repetition", ge=0, le=100, neutral=0,
         title="Avoid repeated phrases",
+        about="Makes it less likely that a phrase is said again word by word. 0 is off; 0.8 is usual.",
         meaning="Strength of DRY, which penalises tokens that would continue a repetition.")
     dry_base: float = _row(1.75, "repetition", ge=0, le=100, title="Avoid repeated phrases, growth",
+        about="How fast that grows with the length of the phrase that would be repeated.",
         meaning="DRY's penalty grows by this factor per repeated token; below 1 is off.")
     dry_allowed_length: int = _row(2, "repetition", ge=0, le=INT32_MAX,
         title="Avoid repeated phrases, length allowed",
+        about="Phrases of up to so many tokens may be repeated freely.",
         meaning="DRY does not penalise repetitions of up to this many tokens.")
     dry_penalty_last_n: int = _row(64, "repetition", ge=-1, le=INT32_MAX, neutral=0, aliases="dry_range",
         title="Avoid repeated phrases, how far back",
+        about="How far back phrases count, in tokens. 0 is off, -1 is all that the model reads.",
         meaning="How many recent tokens DRY covers; 0 is off, -1 the whole context.")
     dry_sequence_breakers: Annotated[Texts, BeforeValidator(shapes.breakers)] = _row(
         DEFAULT_BREAKERS, "repetition", title="Avoid repeated phrases, where they end",
         meaning='Texts that end a repetition for DRY: a list, or one string: JSON, "\\n", ":" or a,b.')
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
         title="Constant surprise",
+        about="Keeps the text as surprising throughout, in place of the other limits: 1 and 2 are two ways, "
+        "0 is off.",
         meaning="Keep the surprise constant instead of truncating: 1 Mirostat, 2 Mirostat 2.0.")
     mirostat_tau: float = _row(5.0, "mirostat", ge=0, le=100, title="Constant surprise, how much",
+        about="How surprising the text is to be: 3 is calm, 8 is wild.",
         meaning="Mirostat's target surprise.")
     mirostat_eta: float = _row(0.1, "mirostat", ge=0, le=100, title="Constant surprise, how fast",
+        about="How fast that is corrected.",
         meaning="Mirostat's learning rate.")
     seed: Annotated[int, BeforeValidator(shapes.seed)] = _row(-1, "other", ge=shapes.LOWEST_SEED,
         le=shapes.HIGHEST_SEED, neutral=-1, aliases="sampler_seed", title="Same result again",
+        about="With the same number, and all else the same, the same candidates come again. -1: others each "
+        "time.",
         meaning="Sequence i uses seed + i, or a code made of both (diversity); after 4294967294 comes 0. "
         "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
         "entry of sequences its request's seed + i. Larger seeds are taken modulo 4294967295, other negative "
         "ones as 4294967296 + seed, as llama-server does.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0, title="Words always kept",
+        about="However strict the limits are, so many words may always be chosen.",
         meaning="Truncating samplers leave at least this many tokens.")
     ignore_eos: bool = _row(False, "other", neutral=False, aliases="ban_eos_token use_default_badwordsids",
         title="Never end",
+        about="The model may not end the text by itself: a candidate gets its full length.",
         meaning="Never end at a stop token.")
     logit_bias: Annotated[LogitBias, BeforeValidator(shapes.logit_bias)] = _row((), "other", neutral=[],
         title="Favour or ban words",
@@ -532,6 +569,7 @@ class Row:
     high: float | None
     aliases: tuple[str, ...]
     title: str
+    about: str
     values: Mapping[str, str]
     meaning: str
     group: str
@@ -611,6 +649,7 @@ def _as_row(name: str, info: FieldInfo) -> Row:
         high=_bound(info, Le),
         aliases=tuple(map(str, aliases)),
         title=str(extra.get("shown_as", "")),
+        about=str(extra.get("about", "")),
         values={value: str(name) for value, name in values.items()},
         meaning=info.description or "",
         group=str(extra.get("group", "")),
@@ -645,6 +684,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     return {
         "name": row.name,
         "title": row.title,
+        "about": row.about,
         "values": row.values,
         "type": row.type,
         "default": row.default,

@@ -5,6 +5,7 @@ import { Candidates } from "./candidates/candidates.js";
 import { choose } from "./candidates/choosing.js";
 import { Shelf } from "./candidates/shelf.js";
 import { stopAll } from "./candidates/stopping.js";
+import { toText } from "./candidates/walking.js";
 import { keepForGood } from "./files/backup.js";
 import { takeDrops } from "./files/importing.js";
 import { Saved } from "./server/saved.js";
@@ -143,6 +144,7 @@ function onKey(event) {
     if (!node) return;
     event.preventDefault();
     choose(node.id);
+    if (event.target.closest("#candidates")) toText();
     say(`candidate ${number} chosen`);
   } else if (event.key === "Escape" && session.runs.size) {
     event.preventDefault();

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from tests.support.browser import PHONE, visiting
+from tests.support.hands import compose, editor
 from tests.support.rows import each_row
-from tests.support.steps import act, afresh, ask, cards, over, settings
+from tests.support.serving import Server
+from tests.support.steps import OPENING, act, afresh, ask, cards, over, settings
 
 AXE = (Path(__file__).parent / "vendor" / "axe.js").read_text()
 RUN = """async () => (await axe.run({resultTypes: ["violations"]})).violations
@@ -103,7 +106,33 @@ def chat(page: Page) -> None:
     page.locator(".card .text").first.click()
 
 
-STATES = [empty, candidates, tree, inside, parts_and_diff, controls, stories, shelf, background, chat]
+def long(page: Page) -> None:
+    """Texts that are longer than their cards."""
+    settings(page, max_tokens=160, next=False, values={"ignore_eos": True})
+    ask(page)
+    longer = "one => one.scrollHeight > one.clientHeight + 20"
+    assert cards(page).first.locator(".text").evaluate(longer)
+
+
+def long_diff(page: Page) -> None:
+    long(page)
+    act(page, "Diff")
+
+
+def outline(page: Page) -> None:
+    compose(page, "# The fox\n\nA fox.\n\n# The owl\n\nAn owl.\n")
+    page.get_by_role("button", name="Outline").click()
+    page.get_by_label("Find", exact=True).fill("fox")
+
+
+def keys(page: Page) -> None:
+    page.get_by_role("button", name="Keys").click()
+
+
+STATES = [
+    empty, candidates, long, long_diff, tree, inside, parts_and_diff, controls, stories, shelf, background,
+    outline, chat, keys,
+]  # fmt: skip
 
 
 @each_row("state", STATES)
@@ -111,3 +140,23 @@ def test_axe_finds_nothing_serious(page: Page, state: Callable[[Page], None]) ->
     afresh(page)
     state(page)
     assert faults(page) == []
+    page.keyboard.press("Escape")
+
+
+def test_axe_finds_nothing_serious_on_a_phone(browser: Browser, server: Server) -> None:
+    with visiting(browser, server.url, **PHONE) as [phone]:
+        test_axe_finds_nothing_serious(page=phone)
+
+
+def test_a_long_text_of_a_card_is_scrolled_by_keys(page: Page) -> None:
+    long(page)
+    text = cards(page).first.locator(".text")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if text.evaluate("one => one === document.activeElement"):
+            break
+    page.keyboard.press("End")
+    expect(text).to_have_js_property("scrollTop", text.evaluate("one => one.scrollHeight - one.clientHeight"))
+    chosen = text.text_content() or ""
+    page.keyboard.press("Enter")
+    expect(editor(page)).to_have_value(OPENING + chosen)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose
@@ -22,7 +24,9 @@ def test_the_settings_come_from_the_servers_table(page: Page, server: Server) ->
     for row in numbers:
         field = page.get_by_label(f"{row['title']} ({row['name']})", exact=True)
         expect(field).to_have_attribute("placeholder", f"{row['default']:.12g}")
-        expect(page.get_by_text(row["meaning"], exact=True).first).to_be_attached()
+        expect(page.get_by_text(row["about"], exact=True).first).to_be_attached()
+    said = page.get_by_role("complementary").inner_text()
+    assert not re.search(r"\d{6}|logit|entropy|standard deviation", said, re.IGNORECASE)
     page.get_by_label("show every setting").uncheck()
     expect(page.get_by_label(f"({numbers[-1]['name']})")).to_have_count(0)
     expect(page.get_by_label("Creativity (temperature)")).to_be_visible()
@@ -140,17 +144,6 @@ def test_the_servers_error_is_marked_at_its_place(page: Page, kind: str) -> None
     cut = "field => field.value.slice(field.selectionStart, field.selectionEnd)"
     assert field.evaluate(cut) == marked
     assert field.evaluate("field => field.selectionStart") > text.index("\n")
-
-
-def test_with_the_branches_open_more_candidates_are_asked_for(page: Page) -> None:
-    settings(page, max_tokens=4, next=False)
-    assert asked(page)["n"] == 4
-    over(page, 4)
-    page.get_by_role("button", name="Branches").click()
-    assert asked(page)["n"] == 8
-    over(page, 8)
-    page.get_by_role("button", name="Close").click()
-    expect(page.get_by_role("button", name="Continue")).to_contain_text(" 4")
 
 
 def test_a_chat_has_a_system_prompt(page: Page) -> None:

@@ -204,7 +204,7 @@ def test_candidates_before_the_first_word_keep_the_text_after_them(page: Page) -
     over(page, 2)
     first = texts(page)[0]
     page.keyboard.press("Alt+1")
-    assert value(page, STORY) == first + STORY
+    assert value(page, STORY) == first + " " + STORY
 
 
 def test_another_first_word_takes_the_place_of_the_old_one(page: Page) -> None:

@@ -689,6 +689,8 @@ def test_the_tables_describe_every_field() -> None:
     rows = samplers_table()
     assert [row["name"] for row in rows] == list(SAMPLING_ROWS)
     assert all(row["meaning"] and row["group"] and row["type"] != "object" for row in rows)
+    shown = [row for row in samplers_table() if row["type"] in ("int", "float", "bool")]
+    assert [row["name"] for row in shown if not row["title"] or not row["about"]] == [], "for writers"
     titles = [row["title"] for row in samplers_table()]
     assert all(titles), "each sampling field has a name for writers"
     assert len(set(titles)) == len(titles)

@@ -50,8 +50,8 @@ def with_defaults(rows: list[dict[str, Any]], defaults: Mapping[str, Any]) -> li
 class Info:
     """Handlers of routes.py."""
 
-    def __init__(self, registry: ModelRegistry) -> None:
-        self._registry = registry
+    def __init__(self, registry: ModelRegistry, *, keeps_stories: bool) -> None:
+        self._registry, self._keeps_stories = registry, keeps_stories
         self._pages = studio.files()
 
     async def models(self, http: web.Request) -> web.Response:
@@ -161,6 +161,7 @@ class Info:
             "samplers": cast(list[FieldRow], with_defaults(samplers_table(), defaults)),
             "request": cast(list[FieldRow], with_defaults(request_table(), defaults)),
             "converted": dict(CONVERTED),
+            "stories": self._keeps_stories,
         }
         return json_response(answer)
 

@@ -3,7 +3,7 @@
 
 import { session } from "../story/session.js";
 import { NumberField } from "../ui/fields.js";
-import { Button, html, useChanges, useEffect, useState, visible } from "../ui/ui.js";
+import { Button, html, useChanges, useEffect, useState } from "../ui/ui.js";
 import { Lore } from "./lore.js";
 import { partsOf } from "./parts.js";
 import { changeParts, look } from "./reads.js";
@@ -70,5 +70,5 @@ const SHOWN = 40; // characters of the text
 function nameOf({ name, entry }) {
   if (name !== "lore") return NAMES[name];
   const { name: own, text } = session.reads?.entries?.[entry] ?? {};
-  return `Lore: ${own || visible(text?.trim().slice(0, SHOWN) ?? "")}`;
+  return `Lore: ${own || text?.trim().slice(0, SHOWN)}`;
 }

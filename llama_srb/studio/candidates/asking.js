@@ -31,6 +31,7 @@ import {
   around,
   cutAt,
   drop,
+  goesOn,
   hashed,
   heldBack,
   inOrder,
@@ -126,7 +127,7 @@ export async function ask({ n = wanted(), more = false, anyway = false, replaces
   if (more && !anyway && (await extended(point, passage, n))) return;
   story.nodes[point].ends = undefined;
   const pinned = there.filter((node) => node.pinned).length;
-  const old = more ? [] : there.filter((node) => !node.pinned && !node.children.length && !wasText(node));
+  const old = more ? [] : there.filter((node) => !node.pinned && !goesOn(story, node) && !wasText(node));
   quit(old);
   setAside(story, old);
   const count = more ? n : Math.max(1, n - pinned);

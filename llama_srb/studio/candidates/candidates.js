@@ -5,6 +5,7 @@ import { pointing } from "../text/preview.js";
 import { Menu } from "../ui/menu.js";
 import { Button, changed, html, useChanges, useEffect, useKeptFocus, useRef, useState } from "../ui/ui.js";
 import { ask, ENDS_HERE, longer } from "./asking.js";
+import { NeverAgain } from "./banning.js";
 import { Card } from "./card.js";
 import { insert } from "./choosing.js";
 import { isReading, Pager, ReadingSwitch } from "./reading.js";
@@ -43,7 +44,7 @@ export function Candidates() {
     <div class="tools">
       ${
         reading
-          ? html`<${Pager} list=${list} count=${now.length} point=${pointId()} />`
+          ? html`<${Pager} list=${list} ids=${now.map(({ id }) => id)} />`
           : html`<h2>${counted(now.length)}</h2>`
       }
       ${
@@ -56,7 +57,9 @@ export function Candidates() {
         html`<${Button} label=${`Resume ${cut.length} interrupted`}
           onClick=${resume} />`
       }
+      <small class="keys way-back">Esc returns to the text</small>
       <span class="gap"></span>
+      <${NeverAgain} />
       ${
         shown.length > 0 &&
         html`<${ReadingSwitch} />

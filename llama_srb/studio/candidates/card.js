@@ -2,7 +2,7 @@
 
 import { Loading } from "../server/models.js";
 import { say, session } from "../story/session.js";
-import { meanLogprob, wordDiff } from "../story/tree.js";
+import { goesOn, meanLogprob, wordDiff } from "../story/tree.js";
 import { labelOf } from "../ui/fields.js";
 import { Figures, Menu } from "../ui/menu.js";
 import {
@@ -54,7 +54,7 @@ export const Card = still(({ id, number, duplicate }) => {
   const same = duplicate ? ", the same as another" : "";
   const label = `Candidate ${number}${node.pinned ? ", pinned" : ""}${same}`;
   const onKey = (event) => {
-    if (event.key !== "Enter" || event.target !== event.currentTarget) return;
+    if (event.key !== "Enter" || !event.target.matches(".card, .card > .text:not(.part)")) return;
     event.preventDefault();
     choose(id);
   };
@@ -124,7 +124,7 @@ function Facts({ node }) {
     node.source === "edit" && "yours",
     node.source === "user" && "your text",
     ENDS[node.state],
-    node.children.length > 0 && "goes on",
+    goesOn(session.story, node) && "goes on",
   ].filter(Boolean);
   const rows = new Map(session.fields?.samplers.map((row) => [row.name, row]));
   const named = Object.entries(values).map(([name, value]) => [labelOf(rows.get(name) ?? { name }), value]);
@@ -139,6 +139,8 @@ function Facts({ node }) {
 }
 
 // ---- the text of a card ------------------------------------------------------------------------------
+//
+// A text that is longer than its card is scrolled, by keys, too: so it can have the focus.
 
 function Text({ node }) {
   const { colours } = session.settings;
@@ -146,7 +148,7 @@ function Text({ node }) {
   if (compared) return html`<${Differences} of=${node.text} from=${compared.text} />`;
   if (colours && node.tokens?.length) return html`<${Tokens} node=${node} />`;
   const onClick = () => String(getSelection()) || take(node.id);
-  return html`<div class="text" dir="auto" onClick=${onClick}>${node.text}</div>`;
+  return html`<div class="text" dir="auto" tabindex="0" onClick=${onClick}>${node.text}</div>`;
 }
 
 /** Chooses by a click; the focus stays in the story if it was there. */
@@ -174,7 +176,7 @@ function wordEnd(text, at) {
 }
 
 const Differences = ({ of, from }) =>
-  html`<div class="text" dir="auto">${wordDiff(from, of).map(([kind, word]) =>
+  html`<div class="text" dir="auto" tabindex="0">${wordDiff(from, of).map(([kind, word]) =>
     kind === "same" ? word : kind === "new" ? html`<ins>${word}</ins>` : html`<del>${word}</del>`,
   )}</div>`;
 

@@ -2,17 +2,33 @@
 
 import { candidates, isChat, refresh, say, session, setPoint } from "../story/session.js";
 import * as store from "../story/store.js";
-import { addNode, around, behind, childrenOf, cutAt, join, joinable, split, textOf } from "../story/tree.js";
+import {
+  addNode,
+  around,
+  behind,
+  childrenOf,
+  cutAt,
+  goesOn,
+  isBlank,
+  join,
+  joinable,
+  meanLogprob,
+  split,
+  textFrom,
+  textOf,
+} from "../story/tree.js";
 import { commit, note, redirect, takeTail, typed } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { ask, awaitPause } from "./asking.js";
+import { gapBehind } from "./joining.js";
+import { quotedLike } from "./quotes.js";
 import { tailOfPassage } from "./rewrite.js";
 import { freeze } from "./stopping.js";
 
-/** @import { Story, TreeNode } from "../story/tree.js" */
+/** @import { Story, Token, TreeNode } from "../story/tree.js" */
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. The text behind moves
-    there.
+    there, behind a space if one is missing.
     @type {(id: string, end?: number | null) => Promise<void>} */
 export async function choose(id, end = null) {
   commit();
@@ -25,13 +41,44 @@ export async function choose(id, end = null) {
   const rest = end === null ? null : split(story, id, end);
   const put = rest || !last ? id : last; // the last piece of what is chosen
   node.seen = true;
-  if (!tail || !takeTail(step, tail, put)) story.current = put;
+  quote(story, node);
+  if (!tail || !takeTail(step, tail, withGap(story, node, put, tail))) story.current = put;
   session.compare = null;
   store.keep(story, around(story, id));
   refresh(isChat() ? 0 : textOf(story, put).length);
   setPoint(tail ? put : null);
   const isPart = isChat() || passage;
   if (session.settings.next && !isPart && !candidates().some((one) => one !== rest)) await ask();
+}
+
+/** Gives a candidate the quotation marks of the text, unless it is in use already. The server's sequence has
+    the other ones, so a candidate whose text has changed is not continued by its name: the text is sent.
+    @type {(story: Story, node: TreeNode) => void} */
+function quote(story, node) {
+  if (isChat() || node.source !== "model" || goesOn(story, node)) return;
+  const { text, tokens } = node;
+  const made = quotedLike(text, textOf(story), textOf(story, parentOf(node)), story.lang);
+  if (made === text) return;
+  const isSpelt = made.length === text.length && tokens?.map((token) => token.text).join("") === text;
+  let at = 0;
+  /** @type {(token: Token) => Token} */
+  const respelt = (token) => ({ ...token, text: made.slice(at, (at += token.text.length)) });
+  const mean = meanLogprob(node) ?? undefined;
+  Object.assign(node, { text: made, ref: null, mean, tokens: isSpelt ? tokens.map(respelt) : null });
+}
+
+/** Where the tail moves: behind what is chosen, or behind the space that is missing there. The space is a
+    piece of the writer's between the two, so that what is chosen stays as it is, and undo leaves it behind.
+    @type {(story: Story, node: TreeNode, put: string, tail: TreeNode) => string} */
+function withGap(story, node, put, tail) {
+  const before = textOf(story, parentOf(node));
+  const text = textOf(story, put).slice(before.length);
+  const gap = gapBehind(before, text, textFrom(story, tail));
+  if (!gap) return put;
+  const known = childrenOf(story, put).find((one) => isBlank(one) && one.text === gap);
+  const space = known ?? addNode(story, put, { text: gap, source: "user" });
+  store.keep(story, [story.nodes[put], space]);
+  return space.id;
 }
 
 /** @type {(story: Story) => TreeNode | undefined} */
@@ -132,7 +179,8 @@ export function unshelve(index) {
 
 export function insert(text) {
   const { at } = session;
-  typed(session.text.slice(0, at) + text + session.text.slice(at), at + text.length);
+  const [before, behind] = [session.text.slice(0, at), session.text.slice(at)];
+  typed(before + text + gapBehind(before, text, behind) + behind, at + text.length);
   awaitPause();
   commit();
   refresh(at + text.length);

@@ -10,17 +10,26 @@ export const isReading = () => session.settings.reading ?? matchMedia(PHONE).mat
 
 export const readOneByOne = (reading) => setting({ reading });
 
-export const ReadingSwitch = () =>
-  html`<${Button} label="Read" keys="v" about="One candidate at a time, large; j and k, or a swipe, go on"
-    pressed=${isReading()} onClick=${() => readOneByOne(!isReading())} />`;
+/** The candidates get the focus with a click, so that j and k go on at once. */
+export function ReadingSwitch() {
+  const press = () => {
+    readOneByOne(!isReading());
+    document.getElementById("candidates")?.focus({ preventScroll: true });
+  };
+  return html`<${Button} label="Read" keys="v"
+    about="One candidate at a time, large; j and k, or a swipe, go on" pressed=${isReading()}
+    onClick=${press} />`;
+}
 
 const cardsOf = (list) => [...list.querySelectorAll(".card")];
 
 /** The number, from 0, of the card that the strip shows. */
 export const cardInView = (strip) => Math.round(strip.scrollLeft / strip.clientWidth);
 
-/** Which candidate is read, with buttons to the next one and the one before. */
-export function Pager({ list, count, point }) {
+/** Which candidate is read, with buttons to the next one and the one before. `ids`: those of the candidates;
+    others may take the place of the one that was read. */
+export function Pager({ list, ids }) {
+  const count = ids.length;
   const [at, setAt] = useState(0);
   useEffect(() => {
     const strip = list.current;
@@ -35,7 +44,7 @@ export function Pager({ list, count, point }) {
       strip.removeEventListener("scroll", look);
       previewRead(null);
     };
-  }, [point]);
+  }, [ids.join()]);
   const go = (to) => () => cardsOf(list.current)[to].focus();
   return html`<${Button} label="The candidate before" keys="k" icon="‹" disabled=${at <= 0}
       onClick=${go(at - 1)} />

@@ -7,6 +7,7 @@ import { lengthFields } from "../settings/lengths.js";
 import { isContinuable, modelField, session } from "../story/session.js";
 import { pathTo, promptFor } from "../story/tree.js";
 import { structureField, textsOf } from "../ui/fields.js";
+import { bannedField } from "./banned.js";
 
 /** @import { PromptFields, Sampling, Story, TreeNode } from "../story/tree.js" */
 
@@ -45,6 +46,7 @@ export function body(story, point, n) {
     ...together(settings.values, n),
     ...Object.fromEntries(lists),
     ...(stop.length && { stop }),
+    ...bannedField(story),
     ...structureField(settings.structure),
   };
 }

@@ -8,8 +8,11 @@ let wasWriting = false; // when the mouse was pressed
 export const noteClick = () => (wasWriting = document.activeElement?.id === "editor");
 
 export function backToText() {
-  if (wasWriting) document.getElementById("editor")?.focus({ preventScroll: true });
+  if (wasWriting) toText();
 }
+
+/** Puts the focus into the text. */
+export const toText = () => document.getElementById("editor")?.focus({ preventScroll: true });
 
 /** Moves the focus to the first card, or to the button in its place; false when there is none. */
 export function enterCards() {

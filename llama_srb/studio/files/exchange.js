@@ -148,9 +148,10 @@ const READERS = [
     story gets it, and its nodes keep theirs.
     @type {(from: any, id?: string | null) => Story} */
 export function ours(
-  { name, kind, system, tags, scraps, parts, model, root, current, nodes, created, changed, trashed, format },
+  { name, kind, system, tags, lang, banned, scraps, parts, model, root, current, nodes, ...head },
   id = null,
 ) {
+  const { created, changed, trashed, format } = head;
   checkFormat({ format, name });
   /** @type {Story} */
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
@@ -158,6 +159,8 @@ export function ours(
   story.scraps = [...(scraps ?? [])].map(String);
   if (parts) story.parts = readParts(parts);
   if (model && isText(model)) story.model = model;
+  if (isText(banned)) story.banned = banned;
+  if (isText(lang) && LANGUAGE.test(lang)) story.lang = lang;
   if (id) Object.assign(story, { id, trashed: Number.isFinite(trashed) ? trashed : null });
   if (id && Number.isFinite(created) && Number.isFinite(changed)) Object.assign(story, { created, changed });
   graft(story, story.root, nodes, root, current, !!id);
@@ -169,6 +172,8 @@ export function ours(
   story.nodes[top].parent = null;
   return story;
 }
+
+const LANGUAGE = /^[a-z]{2,8}(?:-[a-z0-9]{1,8})*$/i; // as HTML names it
 
 /** @type {(...values: string[]) => (value: any) => boolean} */
 const one =

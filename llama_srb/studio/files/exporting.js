@@ -22,12 +22,12 @@ const KINDS = [
   ["JSON", "json", "application/json", toJson],
 ];
 
-/** @type {(story: Story & {language?: string}) => import("./toepub.js").About} */
-const aboutOf = ({ id, name, changed, language }) => ({
+/** @type {(story: Story) => import("./toepub.js").About} */
+const aboutOf = ({ id, name, changed, lang }) => ({
   id,
   title: name,
   author: store.read(AUTHOR, ""),
-  language: language || navigator.language || "en",
+  language: lang || navigator.language || "en",
   changed,
 });
 

@@ -9,20 +9,25 @@ import { Button, changed, html, useChanges, useRef } from "../ui/ui.js";
 import { ApiError, call, key, setKey } from "./api.js";
 import { Conflict } from "./conflict.js";
 import { learnModels, learnTasks, Unserved } from "./models.js";
+import { later } from "./sync.js";
 
 const EVERY_MS = 3000;
 const AWAY_MS = 1000; // while it is away
+const OUTAGES = ["engine_died", "unavailable", "shutting_down"]; // codes of errors that end by themselves
 
 /** @type {{state: string, needsKey: boolean, refused: boolean, counts: boolean, engine: any}} */
 const server = { state: "unknown", needsKey: false, refused: false, counts: false, engine: null };
 /** @type {number | undefined} */
 let timer;
+/** @type {any} */
+let outage = null; // the error of one, once the server has answered since
 
 /** Polls the server for as long as the page is open. */
 export async function watch() {
   clearTimeout(timer);
   const state = await look();
   if (state !== server.state) await turn(state);
+  if (state === "ok") overcome();
   if (state === "ok" && server.counts) await count();
   clearTimeout(timer);
   timer = setTimeout(watch, server.state === "ok" ? EVERY_MS : AWAY_MS);
@@ -30,6 +35,14 @@ export async function watch() {
 onLost.push(watch);
 addEventListener("online", watch);
 addEventListener("offline", watch);
+
+/** Takes the error of an outage away when it is over; it stays for one look more, so that it can be read. */
+function overcome() {
+  const { error } = session;
+  if (!error || !OUTAGES.includes(error.code ?? "")) return;
+  if (error === outage) fail(null);
+  outage = error;
+}
 
 async function look() {
   try {
@@ -50,6 +63,7 @@ async function turn(state) {
 async function learn() {
   try {
     await learnModels();
+    later(0);
     await learnTasks();
     await learnPresets();
     Object.assign(server, { needsKey: false, refused: false, counts: true });

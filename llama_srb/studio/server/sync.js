@@ -40,12 +40,11 @@ let timer;
 let working = false;
 let next = EVERY_MS; // from the end of the round that runs
 
-/** Exchanges stories for as long as the page is open. */
+/** Exchanges stories for as long as the page is open, once the server has said that it keeps them. */
 export function share() {
   store.saving.push((saved) => saved && sharing.on && later(QUIET_MS));
   addEventListener("online", () => later(0));
   document.addEventListener("visibilitychange", () => round(true)); // nothing runs while it is hidden
-  later(0);
 }
 
 /** Begins a round in so many milliseconds; if one runs, so many behind it, or sooner.
@@ -59,6 +58,11 @@ export function later(ms) {
 
 async function round(isNow = false) {
   if (working) return later(0);
+  if (!session.fields) return; // status.js begins when the server is known
+  if (session.fields.stories === false) {
+    sharing.on = false;
+    return changed("saved");
+  }
   working = true;
   next = EVERY_MS;
   try {
@@ -269,9 +273,9 @@ export async function decide(isOther) {
   const mine = session.story;
   const { story, paths } = merge(mine, remote);
   if (isOther) {
-    const { parts, scraps } = merge(remote, mine).story;
+    const { parts, scraps, banned } = merge(remote, mine).story;
     const { nodes: _, id: __, root: ___, ...others } = remote;
-    Object.assign(story, others, { parts, scraps });
+    Object.assign(story, others, { parts, scraps, banned });
   }
   lay(story, isOther ? paths.theirs : paths.mine);
   replaceOpen(united(story, version), mine.changed);

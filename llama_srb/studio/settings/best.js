@@ -33,10 +33,10 @@ const ABOUT = {
   finish: "When so many have ended, the others stop.",
 };
 
-/** One of them as the writer sets it; the server's explanation is the tooltip. */
-const Part = ({ row: { name, meaning }, children }) => {
+/** One of them as the writer sets it. */
+const Part = ({ row: { name }, children }) => {
   const wrong = session.error?.param?.split(".")[0] === name;
-  return html`<div class=${wrong ? "row bad" : "row"} title=${meaning}>${children}
+  return html`<div class=${wrong ? "row bad" : "row"}>${children}
     <small>${ABOUT[name]}</small></div>`;
 };
 

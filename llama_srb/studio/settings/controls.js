@@ -1,8 +1,9 @@
 // Settings, built from the server's own table of fields.
 
+import { Banned } from "../candidates/banning.js";
 import { ModelChoice } from "../server/models.js";
 import { DEFAULTS, session, setting } from "../story/session.js";
-import { labelOf, NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
+import { aboutOf, labelOf, NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
 import { html, useChanges } from "../ui/ui.js";
 import { Best } from "./best.js";
 import { Length } from "./lengths.js";
@@ -17,14 +18,14 @@ export function Controls() {
     <fieldset><legend>How much</legend>
       <${NumberField} label="Candidates" low=${1} high=${64} value=${settings.n}
         set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
-      <${NumberField} label="Beside the branches" low=${1} high=${64} value=${settings.n_branches}
-        set=${(n) => setting({ n_branches: n ?? DEFAULTS.n_branches })} />
       <${Length} />
       <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
+        about="Other words that could stand in the place of each, to look at and to choose"
         set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
     </fieldset>
     <${Best} />
-    <label class="field">Stop strings, one a line
+    <${Banned} />
+    <label class="field" title="A candidate ends before the first of them">Stop strings, one a line
       <textarea rows="2" value=${settings.stop}
         onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>
     <${Samplers} rows=${fields?.samplers} full=${settings.full} setFull=${(full) => setting({ full })}
@@ -34,7 +35,7 @@ export function Controls() {
 }
 
 function Field({ row }) {
-  const { name, type, low, high, meaning, per_choice } = row;
+  const { name, type, low, high, per_choice } = row;
   const { values, spreads } = session.settings;
   const spread = spreads[name];
   const step = type === "int" ? 1 : "any";
@@ -57,7 +58,7 @@ function Field({ row }) {
     ${
       spread
         ? html`<${NumberField} label=${labelOf(row)} low=${low} high=${high} step=${step} value=${spread[0]}
-        set=${(value) => give(0, value)} about=${meaning} />
+        set=${(value) => give(0, value)} about=${aboutOf(row)} />
       <${NumberField} label="to" low=${low} high=${high} step=${step} value=${spread[1]}
         set=${(value) => give(1, value)} />`
         : one
@@ -68,5 +69,5 @@ function Field({ row }) {
       html`<button type="button" class="act" aria-pressed=${String(!!spread)}
       title=${`Another value of ${name} for each candidate`} onClick=${toggle}>vary</button>`
     }
-    <small>${meaning}</small></div>`;
+    <small>${aboutOf(row)}</small></div>`;
 }

@@ -2,7 +2,7 @@
 
 import { joinToParent, mark, splitHere } from "../candidates/choosing.js";
 import { goTo } from "../text/history.js";
-import { Button, changed, html, useChanges, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
+import { Button, html, useChanges, useEffect, useLayoutEffect, useRef, useState } from "../ui/ui.js";
 import { session } from "./session.js";
 import { joinable, layout, pathTo, textOf } from "./tree.js";
 
@@ -28,14 +28,6 @@ export function Branches() {
   const focus = (at[here] ?? at[story.current] ?? places[0]).node.id;
   const zoomBy = (factor) => setZoom(Math.min(LARGEST, Math.max(SMALLEST, zoom * factor)));
   const box = useRef();
-  useEffect(() => {
-    session.branching = true;
-    changed("settings");
-    return () => {
-      session.branching = false;
-      changed("settings");
-    };
-  }, []);
   const search = useSearch(places, setHere);
   const found = new Set(search.found);
   useEffect(() => setHere(story.current), [story.current]);

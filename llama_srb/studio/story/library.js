@@ -4,12 +4,13 @@ import { partsOf } from "../background/parts.js";
 import { changeParts } from "../background/reads.js";
 import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
 import { followModel } from "../server/models.js";
-import { commit, goTo, recall } from "../text/history.js";
+import { commit, goTo, placeOfCaret, recall } from "../text/history.js";
 import { changed } from "../ui/ui.js";
+import { caretOf, keepCaret } from "./carets.js";
 import { fail, nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { newStory, textOf, withoutReturns } from "./tree.js";
+import { newStory, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
 /** @import { Shown } from "./session.js" */
@@ -77,9 +78,18 @@ export async function writeHere() {
   await openStory(session.story.id);
 }
 
+/** Notes where the caret of the open story is. */
+function keepPlace() {
+  const { story, at, text, elsewhere } = session;
+  if (story && !elsewhere) keepCaret(story.id, at < text.length ? at : null);
+}
+store.leaving.push(keepPlace);
+globalThis.document?.addEventListener("visibilitychange", keepPlace); // a phone may end a hidden page
+
 /** @type {(story: Story, steps?: any) => void} */
 function show(story, steps = null) {
   stopAll();
+  keepPlace();
   session.elsewhere = false;
   hold(story.id);
   Object.assign(session, { story, error: null, compare: null, prompt: null, reads: null });
@@ -87,7 +97,9 @@ function show(story, steps = null) {
   session.conflict = null; // the next exchange finds it again
   recall(steps);
   store.save("studio.story", story.id);
-  refresh(textOf(story).length);
+  const caret = caretOf(story.id);
+  refresh(caret);
+  if (caret !== null) setPoint(placeOfCaret());
   followModel();
 }
 

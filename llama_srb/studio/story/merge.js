@@ -14,7 +14,7 @@ import { move, newId, pathTo, raise, spelling, split } from "./tree.js";
     @property {Story} story has the nodes of both
     @property {number} added how many nodes only theirs had
     @property {{mine: string[], theirs: string[]}} paths the text of each, as nodes of it
-    @property {boolean} hasGrown the shelf or the lore
+    @property {boolean} hasGrown the shelf, the lore or the banned phrases
     @property {boolean} hasMoved nodes of mine stand where theirs has moved them
     @property {string[]} fields the words for what differs, of which the story has mine */
 
@@ -23,6 +23,7 @@ import { move, newId, pathTo, raise, spelling, split } from "./tree.js";
 const FIELDS = {
   name: ({ name }) => name,
   tags: ({ tags }) => tags,
+  language: ({ lang }) => lang,
   kind: ({ kind }) => kind,
   "system prompt": ({ system }) => system,
   memory: (story) => partsIn(story).memory,
@@ -122,7 +123,9 @@ export function merge(mine, theirs) {
   if (others.length) story.parts = { ...partsOf(mine), lore: [...lore, ...others] };
   const passages = theirs.scraps.filter((text) => !mine.scraps.includes(text));
   story.scraps = [...mine.scraps, ...passages];
-  const hasGrown = others.length + passages.length > 0;
+  const phrases = linesOf(theirs).filter((line) => !linesOf(mine).includes(line));
+  if (phrases.length) story.banned = [...linesOf(mine), ...phrases].join("\n");
+  const hasGrown = others.length + passages.length + phrases.length > 0;
   return { story, added, paths, hasGrown, hasMoved, fields };
 }
 
@@ -160,6 +163,10 @@ export function lay(story, path) {
   }
   story.current = path[path.length - 1];
 }
+
+/** The banned phrases of a story.
+    @type {(story: Story) => string[]} */
+const linesOf = ({ banned = "" }) => banned.split("\n").filter(Boolean);
 
 /** @type {(value: unknown) => string} */
 const asText = (value) => JSON.stringify(value || null);

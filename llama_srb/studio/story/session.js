@@ -12,7 +12,6 @@ import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
 /** The settings of requests and of the page, in localStorage.
     @typedef {object} Settings
     @property {number} n
-    @property {number} n_branches candidates while the tree is looked at
     @property {number} max_tokens
     @property {{kind: string, count: number}} length tokens, sentences or paragraphs
     @property {boolean} next
@@ -24,6 +23,7 @@ import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
     @property {Record<string, any>} values of fields, by their names
     @property {Record<string, [number, number]>} spreads the first and the last candidate's values
     @property {string} stop one a line
+    @property {string} banned the phrases of all stories, one a line
     @property {{kind: string, text: string}} structure */
 
 /** A model of the server, or an adapter that has a name: an entry of /v1/models.
@@ -44,7 +44,7 @@ import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
 /** @typedef {Record<string, any> & {id: string}} Task an entry of /v1/tasks */
 /** A preset of the server.
     @typedef {{name: string, title: string, about: string, fields: Record<string, any>}} Preset */
-/** @typedef {{message: string, param?: string | null}} Shown an error that is shown */
+/** @typedef {{message: string, param?: string | null, code?: string | null}} Shown an error that is shown */
 
 /** The page's state.
     @typedef {object} Session
@@ -74,13 +74,11 @@ import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
     @property {boolean} watching the panel of what the model reads is open
     @property {string} said for screen readers
     @property {string | null} compare
-    @property {boolean} branching the tree is open
     @property {boolean} elsewhere another tab changes this story */
 
 /** @type {Settings} */
 export const DEFAULTS = {
   n: 4,
-  n_branches: 8,
   max_tokens: 60,
   length: { kind: "tokens", count: 0 },
   next: true,
@@ -92,6 +90,7 @@ export const DEFAULTS = {
   values: {},
   spreads: {},
   stop: "",
+  banned: "",
   structure: { kind: "none", text: "" },
 };
 
@@ -123,7 +122,6 @@ export const session = {
   watching: false,
   said: "",
   compare: null,
-  branching: false,
   elsewhere: false,
 };
 
@@ -178,11 +176,8 @@ export const isContinuable = (ref) => (ref.model ? ref.model === baseModel() : s
 /** Whether something can be computed without a load: typing loads none of several models. */
 export const isReady = () => session.models.length < 2 || model()?.status?.value === "loaded";
 
-/** The number of candidates per request; more while the tree is open. */
-export function wanted() {
-  const { n, n_branches } = session.settings;
-  return session.branching ? Math.max(n, n_branches) : n;
-}
+/** The number of candidates per request. */
+export const wanted = () => session.settings.n;
 
 /** The text that some of these candidates rewrite; null: they continue the text before them.
     @type {(nodes: TreeNode[]) => string | null} */
@@ -213,7 +208,7 @@ export function say(message) {
 
 /** @type {(error: Shown | null) => void} */
 export function fail(error) {
-  session.error = error && { message: error.message, param: error.param ?? null };
+  session.error = error && { message: error.message, param: error.param ?? null, code: error.code ?? null };
   changed("error");
 }
 

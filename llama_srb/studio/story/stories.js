@@ -17,6 +17,14 @@ export function Stories() {
     <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
       placeholder="fox, winter"
       onChange=${(event) => rename({ tags: event.target.value.trim() })} /></label>
+    <div class="field" title="For the spelling, and for quotation marks">Language
+      <select aria-label="Language" value=${story.lang ?? ""}
+        onChange=${(event) => rename({ lang: event.target.value || undefined })}>
+        <option value="">the browser’s</option>
+        ${languages(story.lang).map(
+          (lang) => html`<option key=${lang} value=${lang}>${nameOf(lang)}</option>`,
+        )}
+      </select></div>
     <div class="tools">
       <${Button} label="New story" onClick=${() => createStory()} />
       <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
@@ -34,6 +42,15 @@ export function Stories() {
     )}</ul>
     <${Trash} />`;
 }
+
+const LANGUAGES =
+  "ar bg cs da de el en en-GB es fa fi fr he hi hr hu id it ja ko nl no pl pt pt-BR ro ru sk sl sv th tr " +
+  "uk vi zh-Hans zh-Hant";
+
+/** The languages to choose from, and the one that a story has. */
+const languages = (own) => [...new Set([...LANGUAGES.split(" "), ...(own ? [own] : [])])];
+const names = new Intl.DisplayNames("en", { type: "language" });
+const nameOf = (lang) => `${names.of(lang)} (${lang})`;
 
 const facts = (...all) => all.filter(Boolean).join(" · ");
 

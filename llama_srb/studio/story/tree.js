@@ -23,6 +23,8 @@ import { unescaped } from "../files/emphasis.js";
     @property {string | null} model the name of the chosen one; null: the server's default
     @property {Record<string, TreeNode>} nodes by their ids
     @property {string} [tags]
+    @property {string} [banned] phrases that no candidate has, one a line
+    @property {string} [lang] the language of its text, as HTML names it
     @property {Partial<Parts>} [parts] what the model reads besides the text
     @property {number | null} [trashed] when it was moved to the trash
     @property {number} [format] of a story that a newer page has stored; none: 1
@@ -330,6 +332,11 @@ export function heldBack(story, offset) {
 /** Whether a node is nothing but spaces of the writer, held back or typed by chance.
     @type {(node: TreeNode) => boolean} */
 export const isBlank = ({ source, text }) => source === "user" && /^[ \t]*$/.test(text);
+
+/** Whether text follows a node, other than the space of a choice that was undone.
+    @type {(story: Story, node: TreeNode) => boolean} */
+export const goesOn = (story, { id }) =>
+  childrenOf(story, id).some((child) => child.children.length || !isBlank(child));
 
 /** The first node behind a node on the path, without spaces that were held back before the caret `at`.
     @type {(story: Story, id: string, at: number) => TreeNode | undefined} */

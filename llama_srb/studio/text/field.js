@@ -4,6 +4,7 @@
 import { awaitPause } from "../candidates/asking.js";
 import { session } from "../story/session.js";
 import { copied, patchOf } from "../story/tree.js";
+import { isTouched } from "../ui/ui.js";
 import {
   ChangeSet,
   Decoration,
@@ -19,7 +20,7 @@ import {
 } from "../vendor/codemirror.js";
 import { commit, movedTo, redo, typed, undo } from "./history.js";
 
-const HINT = "Write the beginning, then press Continue or Ctrl+Enter.";
+const HINT = `Write the beginning, then press Continue${isTouched() ? "" : " or Ctrl+Enter"}.`;
 const PUT = "put"; // the name of changes that were not typed
 const END = { y: "end", yMargin: 40 }; // pixels: the text's end with the space below it
 
@@ -48,7 +49,7 @@ const attributes = () => ({
   id: "editor",
   class: "origins",
   "aria-label": "Story",
-  lang: /** @type {any} */ (session.story).language ?? "",
+  lang: session.story.lang ?? "",
   autofocus: "",
   tabindex: "0", // as it has without, which axe-core does not know
   spellcheck: "true",
@@ -192,7 +193,7 @@ export function put() {
   view.dispatch({
     selection: { anchor: caret },
     effects: isEnd ? EditorView.scrollIntoView(caret, END) : [],
-    scrollIntoView: view.hasFocus && !isEnd,
+    scrollIntoView: !isEnd,
   });
 }
 

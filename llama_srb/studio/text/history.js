@@ -6,6 +6,7 @@ import * as store from "../story/store.js";
 import {
   changeOf,
   composed,
+  copied,
   endOf,
   heldBack,
   move,
@@ -21,8 +22,11 @@ import {
 import { changed } from "../ui/ui.js";
 
 const TYPING_MS = 400; // the writer's pause that ends an undo step
-const HISTORY = 500; // steps
+const MOST_TYPED = 20_000; // characters that undo takes back, step by step
+const MOST_OTHERS = 500; // other changes that it takes back
 const MOST_TEXT = 1e6; // characters of all changes together
+const STEP = 40; // characters of a step of typing, at most
+const WORDS = /\s{0,5}\S{1,30}\s{0,5}|\s{1,40}/gu; // a step of typing each
 const MOVE = 60; // characters that a move of a tail counts as
 const KEEP_MS = 300; // until the steps are stored
 
@@ -32,9 +36,9 @@ const KEEP_MS = 300; // until the steps are stored
 // its own, so that many steps of a long text are small. Going to a step takes its moves of tails, so that it
 // finds the pieces that stood there; only what has grown within a piece is written again. `length`: that of
 // the text's last node, which may be cut since. `piece`: the one that was typed behind the step. Typing goes
-// on in it until something else is done.
+// on in it until something else is done. `typed`: the characters that were typed or deleted behind the step.
 /** @typedef {{current: string, length?: number, at: number, text?: string, patch?: Patch, moves?: Move[],
-      piece?: string | null}} Step */
+      piece?: string | null, typed?: number}} Step */
 /** @type {Step[]} */
 let past = [];
 /** @type {Step[]} */
@@ -80,9 +84,14 @@ export function note() {
   const step = now();
   push(past, step);
   future.length = 0;
-  let length = 0;
-  const cut = past.findLastIndex((one) => (length += sizeOf(one)) > MOST_TEXT);
-  past.splice(0, Math.max(cut + 1, past.length - HISTORY));
+  let [length, characters, others] = [0, 0, 0];
+  const cut = past.findLastIndex((one) => {
+    length += sizeOf(one);
+    characters += one.typed ?? 0;
+    others += one.typed ? 0 : 1;
+    return length > MOST_TEXT || characters > MOST_TYPED || others > MOST_OTHERS;
+  });
+  past.splice(0, cut + 1);
   keepLater();
   return step;
 }
@@ -135,14 +144,21 @@ function expanded(steps, text) {
     default one part of it, from the first to the last character that differ.
     @type {(text: string, at: number, changes?: Change[]) => void} */
 export function typed(text, at, changes = [changeOf(session.text, text, at)]) {
-  const one = pending?.length === 1 && changes.length === 1 && composed(pending[0], changes[0]);
-  if (pending && !one) commit(); // another place: what was typed before is a piece of its own
-  pending = one ? [one] : changes;
+  const isLarge = changes.length > 1 || isPasted(changes[0]);
+  const one = pending && !isLarge && composed(pending[0], changes[0]);
+  const isFull = one && one[1] - one[0] > STEP; // of deleted text; what is typed is parted when it ends
+  if (pending && (!one || isFull)) commit(); // at another place it is another piece
+  pending = one && !isFull ? [one] : changes;
   Object.assign(session, { text, at });
   clearTimeout(typing);
-  typing = setTimeout(commit, TYPING_MS);
+  if (isLarge) writePending(true);
+  else typing = setTimeout(commit, TYPING_MS);
   changed("text");
 }
+
+/** Whether a change is more than a key, or a word of an input method: it is a step of its own.
+    @type {(change: Change) => boolean} */
+const isPasted = ([from, to, by]) => to - from + by.length > STEP || /\S\s+\S/.test(by);
 
 /** Follows the caret, and the selection if it is none.
     @type {(at: number, to?: number) => void} */
@@ -153,7 +169,11 @@ export function movedTo(at, to = at) {
 }
 
 /** Writes the typed text into the tree. */
-export function commit() {
+export const commit = () => writePending(false);
+
+/** The same; undo takes a change that is `whole` back at once, what was typed word by word.
+    @type {(isWhole: boolean) => void} */
+function writePending(isWhole) {
   clearTimeout(typing);
   typing = undefined;
   const { story, text } = session;
@@ -165,10 +185,34 @@ export function commit() {
   const piece = past.at(-1)?.piece;
   const step = note();
   const isKnown = changes && rewritten(old, changes) === text;
-  const { moves, piece: next } = put(isKnown ? changes : [changeOf(old, text, session.at)], piece);
+  const all = isKnown ? changes : [changeOf(old, text, session.at)];
+  const { moves, piece: next } = put(all, piece);
   Object.assign(step, { moves, piece: next });
+  if (all.length === 1) step.at = all[0][1];
+  if (!isWhole && all.length === 1) asWords(old, all[0], next);
   setPoint(placeOfCaret());
   changed("story");
+}
+
+/** Makes a step of each word that was typed behind the last step. The tree has them as one piece.
+    @type {(old: string, change: Change, piece: string | null) => void} */
+function asWords(old, [from, to, by], piece) {
+  const { story } = session;
+  const { id, text } = story.nodes[story.current];
+  const words = (piece && by.match(WORDS)) || [by]; // without a piece, it is text that was there already
+  let end = 0;
+  for (const [i, word] of words.entries()) {
+    const last = past[past.length - 1];
+    const before = i ? "" : old.slice(from, to);
+    last.typed = word.length + before.length;
+    if (i === words.length - 1) break;
+    last.patch = [from + end, word.length, copied(before), copied(word)];
+    last.text = undefined;
+    end += word.length;
+    const length = id === piece ? text.length - by.length + end : text.length;
+    past.push({ current: id, length, at: from + end, piece });
+  }
+  past[past.length - 1].text = old.slice(0, from) + by.slice(0, end) + old.slice(end ? to : from);
 }
 
 /** Writes changes into the tree; undo goes where a removed piece was.
@@ -182,8 +226,9 @@ function put(changes, piece = null) {
 }
 
 /** The node that ends at the caret, if it has candidates and text follows: typing may come back to it. */
-function placeOfCaret() {
+export function placeOfCaret() {
   const { story, text } = session;
+  if (isChat()) return null;
   const at = heldBack(story, session.at);
   if (at >= text.length) return null;
   const path = pathTo(story);
@@ -215,7 +260,7 @@ function step(from, to) {
   Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece });
   keepLater();
   refresh(wanted.at);
-  setPoint(isChat() ? null : placeOfCaret());
+  setPoint(placeOfCaret());
 }
 
 /** Moves tails, in order; returns the nodes that have changed, and the moves that take it back.

@@ -34,16 +34,19 @@ export function NumberField({ label, low, high, step = 1, value, placeholder, se
 /** A field's name for writers, and the server's behind it. */
 export const labelOf = ({ title, name }) => (title ? `${title} (${name})` : name);
 
+/** What a field does, in a writer's words if the server has some. */
+export const aboutOf = ({ about, meaning }) => about || meaning;
+
 /** A row of the server's table: a switch, or a number with its bounds. null is the default. */
 export function RowField({ row, value, put }) {
-  const { type, low, high, meaning } = row;
+  const { type, low, high } = row;
   if (type === "bool")
-    return html`<label class="check" title=${meaning}><input type="checkbox"
+    return html`<label class="check" title=${aboutOf(row)}><input type="checkbox"
       checked=${value ?? row.default}
       onChange=${({ target: { checked } }) => put(checked === row.default ? null : checked)} />
       ${" "}${labelOf(row)}</label>`;
   return html`<${NumberField} label=${labelOf(row)} low=${low} high=${high} step=${type === "int" ? 1 : "any"}
-    value=${value} placeholder=${String(row.default)} set=${put} about=${meaning} />`;
+    value=${value} placeholder=${String(row.default)} set=${put} about=${aboutOf(row)} />`;
 }
 
 /** The fields without this one, or with another value of it. */

@@ -103,9 +103,12 @@ export const still = (View) =>
 /** Whether a key belongs to an input method, which makes a character of several keys. */
 export const isComposing = (event) => event.isComposing || event.keyCode === 229;
 
+/** Whether the page is used with a finger: then nothing speaks of keys, which a phone does not have. */
+export const isTouched = () => matchMedia("(pointer: coarse)").matches;
+
 /** A button; its tooltip has the label and the shortcut `keys`. */
 export function Button({ label, about = label, keys, icon, onClick, pressed, disabled, kind = "" }) {
-  const title = keys ? `${about} (${keys})` : about;
+  const title = keys && !isTouched() ? `${about} (${keys})` : about;
   return html`<button type="button" class=${`button ${kind}`} title=${title}
     aria-label=${icon ? label : undefined}
     aria-pressed=${pressed === undefined ? undefined : String(pressed)} disabled=${disabled}

@@ -35,7 +35,14 @@ function whole(random) {
   const lore = [{ ...entry({ text: random.words(2), keys: "fox\nowl", always: true }), id: "one" }];
   const parts = readParts({ memory: random.words(2), summary: "", note, lore, budget: 100, search: null });
   const kind = random.pick(["story", "chat"]);
-  Object.assign(story, { name: random.words(2), kind, tags: "a, b", system: "Be slow." });
+  Object.assign(story, {
+    name: random.words(2),
+    kind,
+    tags: "a, b",
+    lang: "en-GB",
+    banned: "a\nb",
+    system: "Be slow.",
+  });
   Object.assign(story, { scraps: [random.words(2), " b"], parts, model: random.pick([null, "fox-7b"]) });
   const marks = { bookmark: true, aside: true, folded: true, seed: 7, seen: true };
   for (const node of Object.values(story.nodes)) if (!random.below(3)) Object.assign(node, marks);

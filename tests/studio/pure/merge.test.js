@@ -114,6 +114,7 @@ test("what was merged once adds nothing the second time", () =>
 const FIELDS = [
   ["name", { name: "The owl" }],
   ["tags", { tags: "night" }],
+  ["language", { lang: "de" }],
   ["kind", { kind: "chat" }],
   ["system prompt", { system: "Be slow." }],
   ["memory", { parts: { memory: "It is spring." } }],
@@ -133,6 +134,18 @@ for (const [word, fields] of FIELDS)
     assert.deepEqual([found, added], [[word], 0]);
     for (const name of Object.keys(fields)) assert.deepEqual(story[name], mine[name]);
   });
+
+test("phrases that one of two versions bans are banned in both", () => {
+  const [mine, theirs] = [newStory(), newStory()];
+  for (const [one, banned] of [
+    [mine, "suddenly\na fox"],
+    [theirs, "A fox\nsuddenly"],
+  ])
+    Object.assign(one, { banned });
+  const { story, hasGrown, fields } = merge(mine, theirs);
+  assert.equal(story.banned, "suddenly\na fox\nA fox");
+  assert.ok(hasGrown && !fields.length);
+});
 
 test("passages and entries that only one of them has are in both", () => {
   const parts = (id) => ({ memory: "It rains.", lore: [newEntry({ id })] });

@@ -26,6 +26,19 @@ function storyOf(text) {
 
 const settings = (fields) => Object.assign(session.settings, structuredClone(fields));
 
+test("what is banned in the story or in all stories is banned in any case", () => {
+  const story = storyOf("Once");
+  assert.equal(body(story, story.current, 4).banned_strings, undefined);
+  story.banned = "Suddenly\nÜber den Fluss\n";
+  settings({ banned: "suddenly\na\\nb\n" });
+  const { banned_strings } = body(story, story.current, 4);
+  const ascii = ["suddenly", "a\nb"];
+  const other = ["Über den fluss", "über den fluss", "ÜBER DEN FLUSS"].map((one) =>
+    one.replace(/[A-Z]/g, (x) => x.toLowerCase()),
+  );
+  assert.deepEqual(new Set(banned_strings), new Set([...ascii, ...other]));
+});
+
 beforeEach(() => {
   settings(DEFAULTS);
   Object.assign(session, { story: null, models: [], reads: null });

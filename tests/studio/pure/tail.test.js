@@ -4,6 +4,7 @@ import "./page.js";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { choose } from "#studio/candidates/choosing.js";
+import { gapBehind } from "#studio/candidates/joining.js";
 import { fromFile, toJson } from "#studio/files/exchange.js";
 import { merge } from "#studio/story/merge.js";
 import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
@@ -147,7 +148,8 @@ const DOINGS = {
     });
     const rest = point ? textFrom(story, behind(story, point, at)) : "";
     await choose(id);
-    return text.slice(0, at) + own + rest;
+    const before = text.slice(0, at);
+    return before + own + gapBehind(before, own, rest) + rest;
   },
   goTo(random) {
     commit();

@@ -1,0 +1,122 @@
+// Undo: what was typed goes back word by word, far enough, also after a reload.
+
+import "./page.js";
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { choose } from "#studio/candidates/choosing.js";
+import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
+import { addNode, newStory, textOf } from "#studio/story/tree.js";
+import { asStored, canRedo, canUndo, commit, recall, redo, typed, undo } from "#studio/text/history.js";
+import { assertTree } from "./trees.js";
+
+function openedWith(text) {
+  const story = newStory();
+  story.current = addNode(story, story.root, { text, source: "user" }).id;
+  Object.assign(session, { story, error: null, settings: { ...DEFAULTS, next: false } });
+  recall(null);
+  setPoint(null);
+  refresh();
+  return story;
+}
+
+/** Types a text key by key at a place. */
+function type(text, at) {
+  for (const one of text) {
+    typed(session.text.slice(0, at) + one + session.text.slice(at), at + one.length);
+    at += one.length;
+  }
+  return at;
+}
+
+/** All texts that undo comes to, the present one first. */
+function undone() {
+  const texts = [session.text];
+  for (; canUndo(); texts.push(session.text)) undo();
+  return texts;
+}
+
+const settle = () => void asStored(); // no steps wait to be stored
+const reload = () => recall(structuredClone(asStored()));
+const SENTENCE =
+  "The fox, who was not young any more, went on 🦊🦊 slowly to Llanfairpwllgwyngyllgogerychwyrn. ";
+
+test("what was typed without a pause is taken back word by word, and comes back as it was", () => {
+  for (const [text, at] of [
+    ["", 0],
+    ["Once.", 5],
+    ["It was late. It rained.", 12],
+  ]) {
+    const story = openedWith(text);
+    type(SENTENCE.repeat(4), at);
+    commit();
+    const nodes = Object.keys(story.nodes).length;
+    const whole = session.text;
+    const texts = undone();
+    assert.equal(texts.at(-1), text);
+    assert.ok(texts.length > 40, `${texts.length} steps`);
+    for (const [i, one] of texts.slice(1).entries()) {
+      const gone = texts[i].slice(at, texts[i].length - (text.length - at));
+      const kept = one.slice(at, one.length - (text.length - at));
+      assert.ok(gone.startsWith(kept) && one.startsWith(text.slice(0, at)) && one.endsWith(text.slice(at)));
+      assert.ok([...gone].length - [...kept].length <= 40);
+      assert.ok(!/\S\s+\S/.test(gone.slice(kept.length)), "a word");
+      assert.ok(one.isWellFormed());
+    }
+    assertTree(story);
+    while (canRedo()) redo();
+    assert.equal(session.text, whole);
+    assert.equal(textOf(story), whole);
+    assert.ok(Object.keys(story.nodes).length <= nodes);
+  }
+  settle();
+});
+
+test("what was deleted key by key comes back in parts of at most 40 characters", () => {
+  const text = SENTENCE.replaceAll("🦊", "x").repeat(4);
+  openedWith(`${text}The end.`);
+  for (let at = text.length; at > 0; at--)
+    typed(session.text.slice(0, at - 1) + session.text.slice(at), at - 1);
+  commit();
+  assert.equal(session.text, "The end.");
+  const lengths = undone().map((one) => one.length);
+  assert.equal(lengths.at(-1), text.length + 8);
+  for (const [i, length] of lengths.slice(1).entries()) assert.ok(length - lengths[i] <= 41);
+  settle();
+});
+
+test("what was pasted is one step, and typing beside it is not", () => {
+  openedWith("");
+  type("A few words ", 0);
+  const pasted = SENTENCE.repeat(20);
+  typed(session.text + pasted, session.text.length + pasted.length);
+  type("more words", session.text.length);
+  commit();
+  const texts = undone();
+  const at = texts.indexOf(`A few words ${pasted}`);
+  assert.equal(texts[at + 1], "A few words ");
+  settle();
+});
+
+test("undo reaches back 20,000 typed characters and 500 other changes, after a reload, too", async () => {
+  const story = openedWith("Once. ");
+  for (let left = 22_000; left > 0; left -= SENTENCE.length)
+    for (const word of SENTENCE.match(/\S+\s/g) ?? []) {
+      type(word, session.text.length);
+      commit(); // as a pause does
+    }
+  reload();
+  const size = JSON.stringify(asStored()).length;
+  assert.ok(size < 700_000, `${size} characters are stored`);
+  const [long, ...shorter] = undone();
+  assert.ok(long.length - shorter.at(-1).length >= 20_000);
+  assert.ok(shorter.length < 22_000 / 4, "older ones are forgotten");
+  while (canRedo()) redo();
+  assert.equal(session.text, long);
+  for (let i = 0; i < 600; i++)
+    await choose(addNode(story, story.current, { text: ` ${i}`, state: "stop" }).id);
+  reload();
+  const texts = undone();
+  assert.ok(texts.length > 500);
+  for (let i = 1; i <= 500; i++) assert.ok(texts[i].endsWith(` ${599 - i}`));
+  settle();
+});
