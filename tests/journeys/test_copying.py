@@ -45,7 +45,7 @@ def test_a_plain_text_is_pasted_and_undone(page: Page) -> None:
     copied(page, f"<textarea>{LINES}</textarea>")
     into(page)
     page.keyboard.type("Before. ")
-    expect(page.get_by_role("button", name="Undo")).to_be_enabled()  # a pause ends a step
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_enabled()  # a pause ends a step
     page.keyboard.press("Control+v")
     expect(editor(page)).to_have_value("Before. " + LINES)
     page.keyboard.press("Control+z")
