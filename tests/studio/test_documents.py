@@ -39,7 +39,7 @@ ROUND = """async ([kind, seeds]) => {
             const [{ fromFile, toMarkdown }, { newStory, textOf, write }] =
                 await Promise.all(["exchange", "../story/tree"].map(load));
             const story = newStory();
-            write(story, text);
+            write(story, [[0, 0, text]]);
             return textOf(await fromFile(new File([toMarkdown(story)], "a.md")));
         },
     };

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, Request, expect
 
+from benchmarks.loads.studio_book import CHAPTERS
 from tests.studio.test_book import open_book
 from tests.support.browser import PHONE, visiting
 from tests.support.hands import compose, editor, go, into, place, selected
@@ -136,6 +138,8 @@ def test_a_word_is_selected_by_a_finger_and_typing_takes_its_place(phone: Page) 
 WRITE = """parts => navigator.clipboard.write([new ClipboardItem(
     Object.fromEntries(Object.entries(parts).map(([type, text]) => [type, new Blob([text], {type})])))])"""
 READ = "navigator.clipboard.readText()"
+HEADINGS = """navigator.clipboard.read().then(([one]) => one.getType("text/html")).then((html) => html.text())
+    .then((html) => html.match(/<h[1-6]/g).length)"""
 
 
 @pytest.fixture
@@ -146,11 +150,11 @@ def clipboard(browser: Browser, server: Server) -> Iterator[Page]:
 
 
 def test_what_is_pasted_is_plain_text_with_plain_line_breaks(clipboard: Page) -> None:
-    clipboard.evaluate(WRITE, {"text/plain": "a\r\nb\rc", "text/html": "<b>a</b><script>1</script>"})
+    clipboard.evaluate(WRITE, {"text/plain": "a\r\nb\rc", "text/html": "<img src='data:,'><script>1</script>"})
     into(clipboard)
     clipboard.keyboard.press("Control+v")
     expect(editor(clipboard)).to_have_value("a\nb\nc")
-    expect(clipboard.locator("#editor b")).to_have_count(0)
+    expect(clipboard.locator("#editor :is(img, script)")).to_have_count(0)
 
 
 def test_a_whole_book_is_copied_and_without_a_selection_nothing(clipboard: Page, tmp_path: Path) -> None:
@@ -160,6 +164,7 @@ def test_a_whole_book_is_copied_and_without_a_selection_nothing(clipboard: Page,
     book = editor(clipboard).input_value()
     assert len(book) > 400_000
     assert clipboard.evaluate(READ) == book
+    assert clipboard.evaluate(HEADINGS) == CHAPTERS
     clipboard.keyboard.press("Control+Home")
     for key in ("Control+c", "Control+x"):
         clipboard.keyboard.press(key)
@@ -218,7 +223,8 @@ def test_the_field_and_the_page_have_the_same_text_and_place_whatever_is_in_it(p
         assert page.evaluate(STATE) == [before + "x" + behind, units(before) + 1], seed
         drawn(page)
         count = len((before + "x" + behind).replace("\u0085", "_").replace("\x1c", "_").split())
-        expect(page.locator(".count")).to_have_text(f"{count} {'word' if count == 1 else 'words'}")
+        words = f"{count} {'word' if count == 1 else 'words'}"
+        expect(page.locator(".count")).to_have_text(re.compile(rf"^{words}( · by the model: 0 %)?$"))
 
 
 def test_undo_after_a_reload_and_by_the_browsers_own_way(page: Page) -> None:

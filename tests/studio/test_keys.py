@@ -100,9 +100,9 @@ def test_down_stays_in_the_text_while_more_text_follows(page: Page) -> None:
 
 def test_without_candidates_tab_goes_to_the_buttons(page: Page) -> None:
     compose(page, OPENING)
-    expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_enabled()
     page.keyboard.press("Tab")
-    expect(page.get_by_role("button", name="Undo")).to_be_focused()
+    expect(page.get_by_role("button", name="Undo", exact=True)).to_be_focused()
 
 
 def test_the_first_page_names_the_keys(page: Page) -> None:

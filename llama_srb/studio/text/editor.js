@@ -7,6 +7,7 @@ import { session, wanted } from "../story/session.js";
 import { spans } from "../story/tree.js";
 import { Button, html, isComposing, still, useChanges, useLayoutEffect, useRef } from "../ui/ui.js";
 import { EditorView } from "../vendor/codemirror.js";
+import { clipboard } from "./clipboard.js";
 import { open, put } from "./field.js";
 import { canRedo, canUndo, redo, undo } from "./history.js";
 import { looks } from "./looks.js";
@@ -19,7 +20,7 @@ export function Editor() {
   useChanges("text");
   const box = useRef();
   useLayoutEffect(() => {
-    const close = open(box.current, [EditorView.domEventHandlers({ keydown }), marks, looks]);
+    const close = open(box.current, [EditorView.domEventHandlers({ keydown }), clipboard, marks, looks]);
     draw();
     return close;
   }, []);

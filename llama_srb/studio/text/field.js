@@ -126,8 +126,6 @@ const HANDLERS = {
     movedTo(view.state.selection.main.from);
     commit();
   },
-  copy: isNothing, // else the line
-  cut: isNothing,
   drop: ({ dataTransfer }) => dataTransfer.types.includes("Files"), // the page imports them
 };
 
@@ -143,10 +141,6 @@ function onInput(view, from, to, text) {
     userEvent: "input.type",
   });
   return true;
-}
-
-function isNothing() {
-  return view.state.selection.main.empty;
 }
 
 function onUpdate({ docChanged, changes, transactions, selectionSet, focusChanged }) {
@@ -166,12 +160,19 @@ function tell() {
   if (!untold) return;
   /** @type {[number, number, string][]} */
   const changes = [];
-  untold.iterChanges((from, to, _from, _to, text) => changes.push([from, to, text.toString()]));
+  untold.iterChanges((from, to, _from, _to, text) => changes.push(changeIn(from, to, text.toString())));
   untold = null;
   told = view.state.doc.toString();
   typed(told, view.state.selection.main.from, changes);
   moved();
   awaitPause();
+}
+
+/** A change without what stays: a paste over the whole text may change a word of it.
+    @type {(from: number, to: number, by: string) => [number, number, string]} */
+function changeIn(from, to, by) {
+  const [at, length, insert] = from < to ? patchOf(told.slice(from, to), by) : [0, 0, by];
+  return [from + at, from + at + length, insert];
 }
 
 /** Puts the page's text into the field, and the caret where the page wants it. */
@@ -203,12 +204,16 @@ const ABOVE = 3; // a third of the text's height lies above the place
 const FOUND = Decoration.mark({ class: "found" });
 const setFound = StateEffect.define();
 
+const LEFT = ["select", "input", "delete"]; // events of a writer who is elsewhere now
+
 /** The place is marked: the field shows its own selection only while it has the focus. */
 const found = StateField.define({
   create: () => Decoration.none,
-  update(before, { changes, effects }) {
-    const set = effects.find((effect) => effect.is(setFound));
-    return set ? Decoration.set(set.value) : before.map(changes);
+  update(before, transaction) {
+    const set = transaction.effects.find((effect) => effect.is(setFound));
+    if (set) return Decoration.set(set.value);
+    const isLeft = LEFT.some((event) => transaction.isUserEvent(event));
+    return isLeft ? Decoration.none : before.map(transaction.changes);
   },
   provide: (field) => EditorView.decorations.from(field),
 });

@@ -2,7 +2,7 @@
 
 import { behindPassage } from "../candidates/rewrite.js";
 import { pointId, session } from "../story/session.js";
-import { patchOf, pathTo, textOf } from "../story/tree.js";
+import { patchOf, spans, textOf } from "../story/tree.js";
 import {
   ChangeSet,
   Decoration,
@@ -78,22 +78,23 @@ export function draw() {
   const others = [];
   const { ghost, id, at, old } = preview(story);
   let end = 0;
-  for (const { text, source } of pathTo(story)) {
-    const mark = SOURCES[source];
+  for (const [node, { length }] of spans(story, view.state.doc.toString())) {
+    const mark = node ? SOURCES[node.source] : USER;
     const last = origins.at(-1);
-    if (!text) continue;
-    if (last?.value === mark) last.to = end + text.length;
-    else origins.push({ value: mark, from: end, to: end + text.length });
-    end += text.length;
+    if (!length) continue;
+    if (last?.value === mark) last.to = end + length;
+    else origins.push({ value: mark, from: end, to: end + length });
+    end += length;
   }
+  const text = textOf(story);
   const line = session.reads?.at ?? 0;
-  if (line > 0 && line < end) others.push(LINE.range(line));
+  if (line > 0 && line < text.length) others.push(LINE.range(line));
   const widget = new Shown("ghost", ghost);
   if (ghost && old) others.push(Decoration.replace({ widget }).range(at, at + old));
   else if (ghost) others.push(Decoration.widget({ widget, side: 1 }).range(at));
-  const since = typedSince(textOf(story));
+  const since = typedSince(text);
   const sets = [
-    typedInto(Decoration.set(origins.map(({ value, from, to }) => value.range(from, to))), since),
+    Decoration.set(origins.map(({ value, from, to }) => value.range(from, to))),
     Decoration.set(others, true).map(since),
   ];
   view.dispatch({ effects: setMarks.of(sets) });
