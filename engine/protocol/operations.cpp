@@ -285,7 +285,8 @@ static const std::vector<operation> & operations() {
         row("unload_adapter", command::answer, reader,
             {fields({{"adapter", integer_between(0, n_max_adapter_id), true}})}, answer_unload_adapter),
         row("template", command::answer, worker,
-            {chat_fields(), {schema, {"return_tokens", true_or_false()}, {"pieces", true_or_false()}}},
+            {chat_fields(),
+             {schema, thinking_field(), {"return_tokens", true_or_false()}, {"pieces", true_or_false()}}},
             answer_template),
     };
     return rows;

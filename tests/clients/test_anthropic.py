@@ -261,8 +261,13 @@ def test_thinking_is_a_block_with_a_signature(client: Anthropic, told: Any) -> N
     assert thought.type == "thinking"
     assert thought.thinking
     assert thought.signature
-    (warning,) = message.to_dict()["warnings"]
-    assert warning.startswith("thinking.budget_tokens is 1024")
+    assert "warnings" not in message.to_dict()
+
+
+def test_thinking_ends_when_its_budget_is_used_up(client: Anthropic) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 5}
+    message = ask(client, script={"seed": 3, **scripted("<think>")}, max_tokens=12, thinking=thinking)
+    assert [block.type for block in message.content] == ["thinking", "text"]
 
 
 def test_a_body_and_a_stream_think_the_same(client: Anthropic) -> None:

@@ -52,6 +52,12 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /api/v1/config/max_length
         GET /api/v1/config/soft_prompts_list
         GET /api/v1/config/soft_prompt
+        GET /api/latest/model
+        GET /api/latest/info/version
+        GET /api/latest/config/max_context_length
+        GET /api/latest/config/max_length
+        GET /api/latest/config/soft_prompts_list
+        GET /api/latest/config/soft_prompt
         GET /api/extra/version
         GET /api/extra/true_max_context_length
         GET /api/extra/preloadstory
@@ -90,6 +96,7 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /detokenize
         POST /v1/detokenize
         POST /api/v1/generate
+        POST /api/latest/generate
         POST /api/extra/generate/stream
         POST /api/extra/generate/check
         GET /api/extra/generate/check

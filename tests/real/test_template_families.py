@@ -5,7 +5,6 @@ In the gate a few of them, one of each form of calls; all of them with LONG=1 (s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from benchmarks import peers
 from tests.support.chats import HELLO, TOOLS, message
 from tests.support.lines import Answer, Lines
+from tests.support.long import amount
 from tests.support.models import CHAT_TOKENS, write_model
 from tests.support.rows import each_row
 
@@ -24,7 +24,8 @@ GATE = [
     "deepseek-ai-DeepSeek-V3.1", "google-gemma-2-2b-it", "openai-gpt-oss-120b", "GLM-4.6", "Qwen3.5-4B",
     "meetkai-functionary-medium-v3.2",
 ]  # fmt: skip
-FAMILIES = sorted(path.stem for path in FOLDER.glob("*.jinja")) if os.environ.get("LONG") else GATE
+ALL = sorted(path.stem for path in FOLDER.glob("*.jinja"))
+FAMILIES = ALL if amount(0, 1) else GATE
 
 WITHOUT_TOOLS = {
     "HuggingFaceTB-SmolLM3-3B", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "google-gemma-2-2b-it",
