@@ -150,7 +150,9 @@ def clipboard(browser: Browser, server: Server) -> Iterator[Page]:
 
 
 def test_what_is_pasted_is_plain_text_with_plain_line_breaks(clipboard: Page) -> None:
-    clipboard.evaluate(WRITE, {"text/plain": "a\r\nb\rc", "text/html": "<img src='data:,'><script>1</script>"})
+    clipboard.evaluate(
+        WRITE, {"text/plain": "a\r\nb\rc", "text/html": "<img src='data:,'><script>1</script>"}
+    )
     into(clipboard)
     clipboard.keyboard.press("Control+v")
     expect(editor(clipboard)).to_have_value("a\nb\nc")
