@@ -110,8 +110,8 @@ function Page() {
     <${Said} />`;
 }
 
-/** Whether a key asks to find in the text, of which the browser would find only what is drawn. In our own field
-    the key asks for the browser's find. */
+/** Whether a key asks to find in the text, of which the browser would find only what is drawn. In our own
+    field the key asks for the browser's find. */
 const isFind = ({ key, ctrlKey, metaKey, altKey, shiftKey, target }) =>
   key === "f" && (ctrlKey || metaKey) && !altKey && !shiftKey && hasText() && !target.closest?.(FIND);
 

@@ -39,7 +39,8 @@ export function Candidates() {
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
   const isDuplicate = (node) =>
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
-  return html`<section class="candidates" aria-label="Candidates" onKeyDown=${(event) => walk(event, list.current)}>
+  return html`<section class="candidates" aria-label="Candidates"
+      onKeyDown=${(event) => walk(event, list.current)}>
     <div class="tools">
       ${
         reading

@@ -1,5 +1,5 @@
-// Words in all stories of this browser: in the texts, in each branch, in names and tags. It works in small parts
-// and reads a story once, so that the page answers and a search can begin with each letter.
+// Words in all stories of this browser: in the texts, in each branch, in names and tags. It works in small
+// parts and reads a story once, so that the page answers and a search can begin with each letter.
 
 import { pauses } from "../files/xml.js";
 import { select } from "../text/find.js";

@@ -96,9 +96,8 @@ function Search({ toText }) {
     ${
       found &&
       html`<ul class="list" aria-label="Found">${found.places.map(
-        (
-          place,
-        ) => html`<li key=${`${place.story.id} ${place.id ?? ""} ${place.at}`}><button type="button" onClick=${go(place)}>
+        (place) => html`<li key=${`${place.story.id} ${place.id ?? ""} ${place.at}`}>
+        <button type="button" onClick=${go(place)}>
         <${Name} head=${place.story} /><${Context} place=${place} /></button></li>`,
       )}</ul><p class="hint" role="status">${summary(found)}</p>`
     }`;
@@ -122,5 +121,6 @@ function summary({ count, places, isOver }) {
 function Context({ place: { story, id, text, at, length } }) {
   if (text === undefined) return html`<small>${facts(story.tags)}</small>`;
   const [before, behind] = lineAround(text, at, length);
-  return html`<small dir="auto">${id ? "in a branch: " : ""}${before}<mark>${text.slice(at, at + length)}</mark>${behind}</small>`;
+  const found = text.slice(at, at + length);
+  return html`<small dir="auto">${id ? "in a branch: " : ""}${before}<mark>${found}</mark>${behind}</small>`;
 }

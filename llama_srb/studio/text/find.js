@@ -94,7 +94,7 @@ export function Find({ toText }) {
 /** @type {(here: number, count: number) => string} */
 const counted = (here, count) => (here < 0 ? `${count} found` : `${here + 1} of ${count}`);
 
-/** The line of the place that was found, and what would stand there; on a phone the text is behind the panel. */
+/** The line of the place that was found, and what would stand there; on a phone the panel covers the text. */
 function Look({ at, words, by, toText }) {
   const [before, behind] = lineAround(session.text, at, words.length);
   const found = session.text.slice(at, at + words.length);

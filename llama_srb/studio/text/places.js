@@ -24,8 +24,8 @@ export function placesOf(text, sought, how) {
   return [...text.matchAll(patternOf(sought, how))].map(({ index }) => index);
 }
 
-/** A text in parts that end with a line, so that a long one can be searched in several goes: where each begins,
-    and the part.
+/** A text in parts that end with a line, so that a long one can be searched in several goes: where each
+    begins, and the part.
     @type {(text: string) => Generator<[begin: number, part: string]>} */
 export function* partsOf(text) {
   for (let at = 0; at < text.length; ) {
