@@ -19,6 +19,7 @@ import { Stories } from "./story/stories.js";
 import { Title } from "./story/title.js";
 import { Chat } from "./text/chat.js";
 import { Editor } from "./text/editor.js";
+import { seekSelected } from "./text/find.js";
 import { commit, redo, undo } from "./text/history.js";
 import { Outline } from "./text/outline.js";
 import { Keys, openKeys } from "./ui/keys.js";
@@ -33,6 +34,9 @@ function Tasks() {
   return View && html`<${View} />`;
 }
 
+const FIND = ".find input[type=search]";
+const COVERED = "(max-width: 1000px)"; // where panels cover the text
+const FINGERS = new Set(["touch", "pen"]);
 const TASKS = "tasks"; // a page instead of a panel, for those who may tune tasks
 const PANELS = {
   stories: ["Stories", Stories],
@@ -53,9 +57,10 @@ function Page() {
     const onKey = async (event) => {
       if (isFind(event)) {
         event.preventDefault();
+        seekSelected();
         setPanel("outline");
         await drawn();
-        /** @type {HTMLElement} */ (document.querySelector(".find input")).focus();
+        /** @type {HTMLInputElement} */ (document.querySelector(FIND)).select();
       }
       if (event.key !== "Escape" || event.defaultPrevented || isElsewhere(event)) return;
       setPanel(null);
@@ -66,6 +71,12 @@ function Page() {
     return () => removeEventListener("keydown", onKey);
   }, []);
   const isPage = panel === TASKS;
+  /** Leads from a click in a panel to the text; with a finger without the keyboard, which covers the page. */
+  const leave = async ({ pointerType }) => {
+    if (matchMedia(COVERED).matches) setPanel(null);
+    await drawn();
+    if (!FINGERS.has(pointerType)) toText();
+  };
   const Panel = panel && !isPage && PANELS[panel][1];
   return html`
     <header class="bar">
@@ -89,7 +100,7 @@ function Page() {
           inert=${session.elsewhere && panel !== "stories"}>
         <div class="panel-head"><h2>${PANELS[panel][0]}</h2>
           <${Button} label="Close" icon="✕" keys="Esc" onClick=${() => setPanel(null)} /></div>
-        <${Panel} /></aside>`
+        <${Panel} toText=${leave} /></aside>`
       }
       <div class="columns" inert=${session.elsewhere} hidden=${isPage}>
         ${isChat() ? html`<${Chat} />` : html`<${Editor} />`}
@@ -99,9 +110,12 @@ function Page() {
     <${Said} />`;
 }
 
-/** Whether a key asks to find in the text, of which the browser would find only what is drawn. */
+/** Whether a key asks to find in the text, of which the browser would find only what is drawn. In our own
+    field the key asks for the browser's find. */
 const isFind = ({ key, ctrlKey, metaKey, altKey, shiftKey, target }) =>
-  key === "f" && (ctrlKey || metaKey) && !altKey && !shiftKey && target.closest?.("#editor");
+  key === "f" && (ctrlKey || metaKey) && !altKey && !shiftKey && hasText() && !target.closest?.(FIND);
+
+const hasText = () => !session.elsewhere && document.querySelector(".columns:not([hidden]) #editor");
 
 function Said() {
   useChanges("said");
@@ -144,7 +158,7 @@ function onKey(event) {
     if (!node) return;
     event.preventDefault();
     choose(node.id);
-    if (event.target.closest("#candidates")) toText();
+    if (event.target.closest?.(".candidates")) toText();
     say(`candidate ${number} chosen`);
   } else if (event.key === "Escape" && session.runs.size) {
     event.preventDefault();

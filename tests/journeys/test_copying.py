@@ -169,5 +169,5 @@ def test_a_file_that_is_dropped_on_the_page_is_a_story_and_the_old_one_stays(
     expect(editor(page)).to_have_value(LINES)
     expect(page.get_by_role("heading", level=1)).to_have_text("Night")
     page.get_by_role("button", name="Stories", exact=True).click()
-    page.locator(".panel > .list button").filter(has_text="Untitled").click()
+    page.locator(".panel > .list button").filter(has_text=OPENING).click()
     expect(editor(page)).to_have_value(OPENING)

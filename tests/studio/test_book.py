@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.loads.studio_book import CHAPTERS, book, heap_mb
-from tests.support.browser import PATIENCE_MS
-from tests.support.hands import compose, editor, go, into
+from tests.support.browser import PATIENCE_MS, PHONE, visiting
+from tests.support.hands import compose, double_click, editor, go, into
+from tests.support.serving import Server
 from tests.support.steps import cards, texts
 
 UNDO_STEP_MS = 600  # longer than the pause that ends one
@@ -23,6 +25,12 @@ TEXT = (
     "# One\n\nThe fox ran. The Fox slept.\n\nPart of him woke.\n\n"
     "## A part\n\nA fox.\n\nChapter 2\n\nThe owl woke."
 )
+
+
+@pytest.fixture
+def phone(browser: Browser, server: Server) -> Iterator[Page]:
+    with visiting(browser, server.url, **PHONE) as [page]:
+        yield page
 
 
 def outline(page: Page, text: str = TEXT) -> None:
@@ -48,9 +56,18 @@ def test_chapters_are_an_outline_and_a_click_goes_there(page: Page) -> None:
     chapters = page.get_by_role("list", name="Chapters").get_by_role("button")
     expect(chapters).to_have_text(["One12 words", "A part5 words", "Chapter 25 words"])
     chapters.filter(has_text="Chapter 2").click()
-    place = editor(page).evaluate("e => e.value.slice(e.selectionStart)")
-    assert place == "Chapter 2\n\nThe owl woke."
+    expect(editor(page)).to_be_focused()
     expect(chapters.filter(has_text="Chapter 2")).to_have_attribute("aria-current", "true")
+    page.keyboard.type("> ")
+    expect(editor(page)).to_have_value(TEXT.replace("Chapter 2", "> Chapter 2"))
+
+
+def test_with_a_finger_a_chapter_is_shown_and_no_keyboard_opens(phone: Page) -> None:
+    outline(phone, "# One\n\n" + "The fox ran.\n\n" * 60 + "# Two\n\nThe owl woke.")
+    phone.get_by_role("list", name="Chapters").get_by_role("button").last.tap()
+    expect(phone.get_by_role("complementary")).to_have_count(0)  # it covers the text
+    expect(phone.locator("#editor .cm-line").filter(has_text="The owl woke.")).to_be_in_viewport()
+    expect(editor(phone)).not_to_be_focused()
 
 
 def test_words_are_found_from_place_to_place(page: Page) -> None:
@@ -110,10 +127,58 @@ def test_each_replacement_goes_on_to_the_next_place(page: Page) -> None:
     page.get_by_role("button", name="Next").click()
     for left in (2, 1):
         page.get_by_role("button", name="Replace", exact=True).click()
-        expect(page.get_by_text(f"{left} found")).to_be_visible()
+        expect(page.get_by_text(f"1 of {left}")).to_be_visible()
         assert marked(page) == "fox"
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(editor(page)).to_have_value("A very large wolf, a very large wolf and a very large wolf")
+
+
+def test_ctrl_f_finds_the_selected_word_as_a_whole_and_says_which_place_it_is(page: Page) -> None:
+    compose(page, "A fox, foxes, a Fox, a tail and fox_1, an arctic-fox. Die Füchse, das Fuchs-Ä: Ä.")
+    double_click(page, "fox")
+    page.keyboard.press("Control+f")
+    find = page.get_by_label("Find")
+    expect(find).to_be_focused()
+    expect(find).to_have_value("fox")
+    expect(page.get_by_text("5 found", exact=True)).to_be_visible()
+    page.get_by_label("whole words").click()
+    find.press("Enter")
+    for place in ("1 of 3", "2 of 3", "3 of 3"):
+        expect(page.get_by_text(place, exact=True)).to_be_visible()
+        find.press("Enter")
+    find.fill("ä")
+    expect(page.get_by_text("2 found", exact=True)).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Undo", exact=True).click()  # with the focus on a button, too
+    page.keyboard.press("Control+f")
+    expect(find).to_be_focused()
+
+
+def test_on_a_phone_each_place_is_looked_at_before_it_is_replaced(phone: Page) -> None:
+    text = "# One\n\nThe fox ran.\n\nIt was a foxhole. A fox slept."
+    outline(phone, text)
+    phone.get_by_label("Find").tap()
+    phone.keyboard.type("fox")
+    phone.get_by_label("whole words").tap()
+    phone.get_by_label("Replace with").tap()
+    phone.keyboard.type("wolf")
+    replace = phone.get_by_role("button", name="Replace", exact=True)
+    look = phone.locator(".look")
+    replace.tap()
+    for before, after in (("The fox", "wolf ran."), ("It was a foxhole. A fox", "wolf slept.")):
+        expect(editor(phone)).to_have_value(text)
+        expect(look).to_have_text(before + after)
+        expect(look.locator("del")).to_have_text("fox")
+        replace.tap()
+        text = text.replace("fox ", "wolf ", 1)
+    expect(editor(phone)).to_have_value(text)
+    expect(phone.get_by_text("0 found")).to_be_visible()
+    phone.get_by_label("Find").fill("slept")
+    phone.get_by_role("button", name="Next").tap()
+    look.tap()
+    expect(phone.get_by_role("complementary")).to_have_count(0)
+    expect(phone.locator("#editor .found")).to_be_in_viewport()
+    expect(editor(phone)).not_to_be_focused()
 
 
 def open_book(page: Page, folder: Path) -> None:

@@ -13,7 +13,6 @@ from tests.support.steps import (
     afresh,
     ask,
     cards,
-    gone,
     over,
     settings,
     streaming,
@@ -83,10 +82,62 @@ def test_tab_and_down_go_to_the_cards_where_digits_and_letters_work(page: Page, 
     expect(cards(page).first).to_have_class("card pinned")
     second = texts(page)[1]
     page.keyboard.press("2")
-    expect(editor(page)).to_have_value(OPENING + second)
-    gone(page, second)
-    page.keyboard.press("Escape")
     expect(editor(page)).to_be_focused()
+    page.keyboard.type(" 2")
+    expect(editor(page)).to_have_value(OPENING + second + " 2")
+
+
+@each_row("keys", [("Enter",), ("w", "Enter"), ("j", "Enter")])
+def test_after_a_choice_by_any_key_the_focus_is_back_in_the_text(page: Page, keys: tuple[str, ...]) -> None:
+    afresh(page, **FEW)
+    ask(page)
+    page.keyboard.press("Tab")
+    for key in keys:
+        page.keyboard.press(key)
+    expect(editor(page)).to_be_focused()
+    chosen = value(page)
+    page.keyboard.type("; 2")
+    expect(editor(page)).to_have_value(chosen + "; 2")
+
+
+def test_among_the_cards_other_letters_do_nothing_and_a_hint_names_esc(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page)
+    hint = page.get_by_text("Esc leads to the text", exact=True)
+    expect(hint).to_be_hidden()
+    page.keyboard.press("Tab")
+    expect(hint).to_be_visible()
+    before = page.locator("#candidates").inner_html()
+    keys = page.context.new_cdp_session(page)
+    for key in "zyxqäж7":
+        for kind in ("keyDown", "keyUp"):
+            keys.send("Input.dispatchKeyEvent", {"type": kind, "key": key, "text": key[: kind == "keyDown"]})
+    expect(page.get_by_role("status").filter(has_text="Letters are keys of the candidates")).to_have_count(1)
+    expect(cards(page).first).to_be_focused()
+    expect(editor(page)).to_have_value(OPENING)
+    assert page.locator("#candidates").inner_html() == before
+    page.keyboard.press("Escape")
+    expect(hint).to_be_hidden()
+    page.keyboard.type(" z")
+    expect(editor(page)).to_have_value(OPENING + " z")
+
+
+def test_after_a_click_on_read_j_and_k_walk_and_after_any_other_button_there(page: Page) -> None:
+    settings(page, **FEW)
+    ask(page)
+    page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".candidates .place")).to_have_text("1 of 4")
+    for key, place in (("j", "2 of 4"), ("j", "3 of 4"), ("k", "2 of 4")):
+        page.keyboard.press(key)
+        expect(page.locator(".candidates .place")).to_have_text(place)
+    page.get_by_role("button", name="Read", exact=True).click()
+    page.keyboard.press("j")
+    expect(cards(page).first).to_be_focused()
+    page.get_by_role("button", name="Reroll").click()
+    over(page, 4)
+    for key in ("j", "j", "k", "j"):
+        page.keyboard.press(key)
+    expect(cards(page).nth(1)).to_be_focused()
 
 
 def test_down_stays_in_the_text_while_more_text_follows(page: Page) -> None:

@@ -337,7 +337,7 @@ def test_a_selected_phrase_never_comes_again_on_a_phone(phone: Page) -> None:
 
 def test_the_focus_is_where_the_next_key_goes(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
-    hint = page.get_by_text("Esc returns to the text")
+    hint = page.get_by_text("Esc leads to the text", exact=True)
     ask(page)
     expect(hint).to_be_hidden()
     page.keyboard.press("Tab")

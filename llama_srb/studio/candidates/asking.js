@@ -31,10 +31,12 @@ import {
   around,
   cutAt,
   drop,
+  firstWords,
   goesOn,
   hashed,
   heldBack,
   inOrder,
+  isUnnamed,
   textOf,
   withoutReturns,
 } from "../story/tree.js";
@@ -108,8 +110,6 @@ export function awaitPause() {
 
 // ---- requests ---------------------------------------------------------------------------------------
 
-const UNNAMED = ["Untitled", "Chat"];
-
 /** Requests n candidates at the caret. With `more` the old ones stay, else those not pinned are set aside.
     `anyway`: also where the model would end. `replaces`: a text behind the point that they rewrite; with
     `more` that is the one that is rewritten there.
@@ -173,8 +173,8 @@ async function rewriting(...passage) {
 
 /** Names a story that has no name yet after its first words. */
 function nameByItsWords() {
-  const [, words] = /^[\s#]*(.{0,40}\S)(?!\S)/.exec(textOf(session.story)) ?? [];
-  if (words && UNNAMED.includes(session.story.name)) nameStory({ name: words });
+  const words = isUnnamed(session.story) && firstWords(textOf(session.story));
+  if (words) nameStory({ name: words });
 }
 
 /** Stops these candidates, and each request that has no others.

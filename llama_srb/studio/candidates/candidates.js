@@ -40,7 +40,8 @@ export function Candidates() {
     if (node.state !== "running" && !finished.has(node.text)) finished.set(node.text, node.id);
   const isDuplicate = (node) =>
     node.state !== "running" && finished.has(node.text) && finished.get(node.text) !== node.id;
-  return html`<section class="candidates" aria-label="Candidates">
+  return html`<section class="candidates" aria-label="Candidates"
+      onKeyDown=${(event) => walk(event, list.current)}>
     <div class="tools">
       ${
         reading
@@ -57,9 +58,9 @@ export function Candidates() {
         html`<${Button} label=${`Resume ${cut.length} interrupted`}
           onClick=${resume} />`
       }
-      <small class="keys way-back">Esc returns to the text</small>
       <span class="gap"></span>
       <${NeverAgain} />
+      ${shown.length > 0 && html`<span class="hint way-back"><kbd>Esc</kbd> leads to the text</span>`}
       ${
         shown.length > 0 &&
         html`<${ReadingSwitch} />
@@ -71,7 +72,7 @@ export function Candidates() {
     </div>
     <div id="candidates" class=${kind} ref=${list} tabindex="0" role="group"
       aria-label="Candidates; press 1 to 9 to choose, the arrows to walk, Esc to return to the text"
-      onMouseDown=${noteClick} onKeyDown=${(event) => walk(event, list.current)} ...${pointing}>
+      onMouseDown=${noteClick} ...${pointing}>
       ${now.map(
         (node, i) => html`<${Card} key=${node.id} id=${node.id} number=${i + 1}
           duplicate=${isDuplicate(node)} />`,

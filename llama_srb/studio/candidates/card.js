@@ -21,7 +21,7 @@ import { again, longer } from "./asking.js";
 import { choose, edit, mark, shelve } from "./choosing.js";
 import { Tokens } from "./inside.js";
 import { stopOne } from "./stopping.js";
-import { backToText, placeIn } from "./walking.js";
+import { backToText, placeIn, toText } from "./walking.js";
 
 const ENDS = {
   stop: "ends here",
@@ -57,6 +57,7 @@ export const Card = still(({ id, number, duplicate }) => {
     if (event.key !== "Enter" || !event.target.matches(".card, .card > .text:not(.part)")) return;
     event.preventDefault();
     choose(id);
+    toText();
   };
   return html`<article class=${`card ${kind}`} data-id=${id} ref=${card} tabindex="-1"
     aria-label=${label} aria-busy=${running} onKeyDown=${onKey}
@@ -190,11 +191,12 @@ function Part({ node, done }) {
     const end = words.slice(0, n).join("").length;
     done();
     choose(node.id, end < node.text.length ? end : null);
+    return true;
   };
   const keys = {
     ArrowRight: () => setCount(Math.min(words.length, count + 1)),
     ArrowLeft: () => setCount(Math.max(1, count - 1)),
-    Enter: () => take(count),
+    Enter: () => take(count) && toText(),
     Escape: done,
   };
   const onKey = (event) => {

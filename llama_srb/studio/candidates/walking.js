@@ -1,5 +1,6 @@
 // The ways between the text and the candidates, and among the cards, by keys and by clicks.
 
+import { say } from "../story/session.js";
 import { cardInView, isReading, readOneByOne, scrollText } from "./reading.js";
 
 let wasWriting = false; // when the mouse was pressed
@@ -7,12 +8,16 @@ let wasWriting = false; // when the mouse was pressed
 /** Notes whether a click comes from the text, so that the focus can return there. */
 export const noteClick = () => (wasWriting = document.activeElement?.id === "editor");
 
+/** Puts the focus into the text, in a chat into the next message. */
+export function toText() {
+  /** @type {HTMLElement | null} */
+  const text = document.querySelector("#editor, .say textarea");
+  text?.focus({ preventScroll: true });
+}
+
 export function backToText() {
   if (wasWriting) toText();
 }
-
-/** Puts the focus into the text. */
-export const toText = () => document.getElementById("editor")?.focus({ preventScroll: true });
 
 /** Moves the focus to the first card, or to the button in its place; false when there is none. */
 export function enterCards() {
@@ -44,9 +49,12 @@ export function walk(event, list) {
   else if (key in STEPS && !list.querySelector(".picking")) step(cards, here, STEPS[key], list);
   else if (key === "v") readOneByOne(!isReading());
   else if (action) action.click();
-  else return;
+  else return isLetter(event) && say("Letters are keys of the candidates here. Esc leads to the text.");
   event.preventDefault();
 }
+
+/** @type {(event: KeyboardEvent) => boolean} */
+const isLetter = ({ key }) => key !== "?" && /^\p{L}$/u.test(key);
 
 function step(cards, here, by, list) {
   const columns = cards.filter(({ offsetTop }) => offsetTop === cards[0].offsetTop).length;

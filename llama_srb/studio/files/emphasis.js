@@ -101,7 +101,8 @@ const EMPHASES = [
   ["bold", "strong", 2],
 ];
 
-/** What a line shows: [kind, from, to] with the kinds "em", "strong", "heading", and "sign" for what marks them.
+/** What a line shows: [kind, from, to] with the kinds "em", "strong", "heading", and "sign" for what marks
+    them.
     @type {(line: string) => [kind: string, from: number, to: number][]} */
 export function shownIn(line) {
   if (BREAK.test(line)) return [["sign", 0, line.length]];

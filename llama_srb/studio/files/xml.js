@@ -139,11 +139,11 @@ export const allOf = (within, name) => [...(within?.getElementsByTagNameNS("*", 
 const PAUSE_MS = 40; // of work, after which the page may answer
 
 /** Lets the page answer now and then during long work.
-    @type {() => () => Promise<void> | void} */
-export function pauses() {
+    @type {(most?: number) => () => Promise<void> | void} */
+export function pauses(most = PAUSE_MS) {
   let since = performance.now();
   return () => {
-    if (performance.now() - since < PAUSE_MS) return;
+    if (performance.now() - since < most) return;
     return new Promise((resolve) =>
       setTimeout(() => {
         since = performance.now();

@@ -4,7 +4,7 @@ import { partsOf } from "../background/parts.js";
 import { changeParts } from "../background/reads.js";
 import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
 import { followModel } from "../server/models.js";
-import { commit, goTo, placeOfCaret, recall } from "../text/history.js";
+import { commit, placeOfCaret, recall } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { caretOf, keepCaret } from "./carets.js";
 import { fail, nameStory, refresh, say, session, setPoint } from "./session.js";
@@ -152,21 +152,6 @@ export async function addLore({ lore, off }) {
   say(
     `${lore.length} ${lore.length === 1 ? "entry" : "entries"} added to the lore of “${story.name}”${left}`,
   );
-}
-
-/** Finds the words in all nodes, and in the names and tags of stories.
-    @type {(words: string) => Promise<{story: string, id?: string, text?: string}[]>} */
-export async function search(words) {
-  await store.flush();
-  const has = (text) => text?.toLowerCase().includes(words.toLowerCase());
-  const names = session.stories.filter(({ name, tags }) => has(name) || has(tags));
-  return [...names.map(({ id }) => ({ story: id })), ...(await store.find(({ text }) => has(text)))];
-}
-
-/** @type {(place: {story: string, id?: string}) => Promise<void>} */
-export async function openPlace({ story, id }) {
-  if (story !== session.story.id) await openStory(story);
-  if (id && session.story.nodes[id]) goTo(id);
 }
 
 /** Moves the open story to the trash. */

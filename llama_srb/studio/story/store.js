@@ -257,7 +257,27 @@ export async function load(id) {
   const head = await done(work.objectStore("stories").get(id));
   if (!head) return null;
   checkFormat(head);
-  const all = await done(work.objectStore("nodes").getAll(allOf(id)));
+  return assembled(head, await done(work.objectStore("nodes").getAll(allOf(id))));
+}
+
+const AT_ONCE = 32; // nodes; the tokens of many more would hold up the page
+
+/** A stored story for reading only: without its tokens, and the page answers while it is read.
+    @type {(head: Head) => Promise<Story>} */
+export async function loadTexts(head) {
+  checkFormat(head);
+  /** @type {Stored[]} */
+  const all = [];
+  for (let range = allOf(head.id); ; ) {
+    const some = await done(database.transaction("nodes").objectStore("nodes").getAll(range, AT_ONCE));
+    for (const { tokens: _, ...node } of some) all.push(node);
+    if (some.length < AT_ONCE) return assembled(head, all);
+    range = IDBKeyRange.bound([head.id, some[AT_ONCE - 1].id], [head.id, []], true);
+  }
+}
+
+/** @type {(head: Head, all: any[]) => Story} */
+function assembled(head, all) {
   const stored = Object.fromEntries(all.map(({ story, ...node }) => [node.id, node]));
   mend(stored);
   const known = reached(head.root, stored);
@@ -304,19 +324,6 @@ export async function replace(story, at = undefined) {
   for (const node of Object.values(story.nodes)) work.objectStore("nodes").put({ ...node, story: story.id });
   await over(work);
   return true;
-}
-
-/** The nodes of all stories for which `fits` is true.
-    @type {(fits: (node: TreeNode) => unknown) => Promise<Stored[]>} */
-export async function find(fits) {
-  const work = database.transaction(["stories", "nodes"]);
-  const [heads, all] = await Promise.all(
-    ["stories", "nodes"].map((name) => done(work.objectStore(name).getAll())),
-  );
-  /** @type {Record<string, Record<string, Stored>>} */
-  const trees = Object.fromEntries(heads.map(({ id }) => [id, {}]));
-  for (const node of all) if (trees[node.story]) trees[node.story][node.id] = node;
-  return heads.flatMap(({ id, root }) => Object.values(reached(root, trees[id])).filter(fits));
 }
 
 /** Deletes a story, and every write of it that is still pending.

@@ -2,13 +2,15 @@
 
 import { Backup } from "../files/backup.js";
 import { Files } from "../files/exporting.js";
-import { Button, html, useChanges, useState } from "../ui/ui.js";
-import { createStory, openPlace, openStory, rename, search } from "./library.js";
+import { lineAround } from "../text/places.js";
+import { Button, html, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
+import { beginOf, forget, openPlace, search } from "./finding.js";
+import { createStory, openStory, rename } from "./library.js";
 import { session } from "./session.js";
 import { Trash } from "./trash.js";
-import { TITLE } from "./tree.js";
+import { isUnnamed, TITLE } from "./tree.js";
 
-export function Stories() {
+export function Stories({ toText }) {
   useChanges("story", "stories");
   const { story } = session;
   return html`
@@ -31,13 +33,13 @@ export function Stories() {
     </div>
     <${Files} />
     <${Backup} />
-    <${Search} />
+    <${Search} toText=${toText} />
     <ul class="list">${session.stories.map(
-      ({ id, name, changed, kind, tags }) => html`<li key=${id}>
-      <button type="button" aria-current=${id === story.id ? "true" : undefined}
-        onClick=${() => openStory(id)}>
-        <strong dir="auto">${id === story.id ? story.name : name}</strong>
-        <small>${facts(kind === "chat" && "chat", tags, new Date(changed).toLocaleString())}</small>
+      (head) => html`<li key=${head.id}>
+      <button type="button" aria-current=${head.id === story.id ? "true" : undefined}
+        onClick=${() => openStory(head.id)}>
+        <${Name} head=${head} />
+        <small>${facts(...aboutOf(head))}</small>
         </button></li>`,
     )}</ul>
     <${Trash} />`;
@@ -54,22 +56,88 @@ const nameOf = (lang) => `${names.of(lang)} (${lang})`;
 
 const facts = (...all) => all.filter(Boolean).join(" · ");
 
-const FOUND = 30; // that are shown
-const SHOWN = 80; // characters of each
+/** @type {(head: import("./tree.js").Head) => any[]} */
+const aboutOf = ({ kind, tags, changed }) => [
+  kind === "chat" && "chat",
+  tags,
+  new Date(changed).toLocaleString(),
+];
 
-/** Searches all stories: names, tags, and every branch. */
-function Search() {
+const MOST = 30; // places that are shown
+const OF_EACH = 5; // of a story
+const SHOW_MS = 150; // between what is shown of a search that goes on
+
+/** The name of a story; one that has none shows its first words. */
+function Name({ head }) {
+  const [begin, setBegin] = useState("");
+  const { name, changed } = head.id === session.story.id ? session.story : head;
+  const isBare = isUnnamed({ name });
+  useEffect(() => {
+    if (isBare) beginOf(head).then(setBegin);
+  }, [head.id, changed, isBare]);
+  return html`<strong dir="auto">${(isBare && begin) || name}</strong>`;
+}
+
+/** Searches all stories while the words are typed: names, tags, the texts and every branch. */
+function Search({ toText }) {
   const [found, setFound] = useState(null);
-  const find = async ({ target: { value } }) => setFound(value.trim() ? await search(value.trim()) : null);
-  const names = new Map(session.stories.map(({ id, name }) => [id, name]));
+  const latest = useRef(); // the search whose places are wanted
+  useEffect(
+    () => () => {
+      latest.current = null;
+      forget();
+    },
+    [],
+  );
+  const seek = async ({ target: { value } }) => {
+    const words = value.trim();
+    const one = { places: [], count: 0, of: new Map(), isOver: false };
+    latest.current = one;
+    if (!words) return setFound(null);
+    let shown = performance.now();
+    for await (const place of search(words)) {
+      if (latest.current !== one) return;
+      if (place) take(one, place);
+      if (performance.now() - shown < SHOW_MS) continue;
+      setFound({ ...one });
+      shown = performance.now();
+    }
+    if (latest.current === one) setFound({ ...one, isOver: true });
+  };
+  const go = (place) => async (event) => {
+    await openPlace(place);
+    toText(event);
+  };
   return html`<input type="search" aria-label="Search all stories" placeholder="Search all stories"
-    onChange=${find} />
+    onInput=${seek} />
     ${
       found &&
-      html`<ul class="list" aria-label="Found">${found.slice(0, FOUND).map(
-        (place) => html`<li key=${place.id ?? place.story}>
-        <button type="button" onClick=${() => openPlace(place)}><strong>${names.get(place.story)}</strong>
-          <small>${place.text?.trim().slice(0, SHOWN)}</small></button></li>`,
-      )}</ul><p class="hint">${found.length ? `${found.length} found` : "Nothing found."}</p>`
+      html`<ul class="list" aria-label="Found">${found.places.map(
+        (place) => html`<li key=${`${place.story.id} ${place.id ?? ""} ${place.at}`}>
+        <button type="button" onClick=${go(place)}>
+        <${Name} head=${place.story} /><${Context} place=${place} /></button></li>`,
+      )}</ul><p class="hint" role="status">${summary(found)}</p>`
     }`;
+}
+
+function take(found, place) {
+  const { id } = place.story;
+  const count = (found.of.get(id) ?? 0) + 1;
+  found.of.set(id, count);
+  found.count++;
+  if (count <= OF_EACH && found.places.length < MOST) found.places.push(place);
+}
+
+function summary({ count, places, isOver }) {
+  if (!isOver) return `${count} found so far`;
+  if (!count) return "Nothing found.";
+  return count > places.length ? `${count} found, ${places.length} of them shown` : `${count} found`;
+}
+
+/** The line around the words; of a story that is found by its name, its tags. */
+function Context({ place: { story, id, text, at, length } }) {
+  if (text === undefined) return html`<small>${facts(story.tags)}</small>`;
+  const [before, behind] = lineAround(text, at, length);
+  const found = text.slice(at, at + length);
+  return html`<small dir="auto">${id ? "in a branch: " : ""}${before}<mark>${found}</mark>${behind}</small>`;
 }

@@ -122,6 +122,16 @@ export function checkFormat({ format, name }) {
   );
 }
 
+const UNNAMED = new Set(["Untitled", "Chat"]);
+
+/** Whether a story still has the name with which it began.
+    @type {(head: {name: string}) => boolean} */
+export const isUnnamed = ({ name }) => UNNAMED.has(name);
+
+/** The first words of a text, without the marks of a heading, for a story that has no name.
+    @type {(text: string) => string} */
+export const firstWords = (text) => /^[\s#]*(.{0,40}\S)(?!\S)/.exec(text)?.[1] ?? "";
+
 /** @type {(name?: string, kind?: string) => Story} */
 export function newStory(name = "Untitled", kind = "story") {
   /** @type {TreeNode} */

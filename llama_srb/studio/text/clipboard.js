@@ -1,5 +1,6 @@
-// The clipboard: a copy has its emphasis as HTML, too; what is pasted from another program keeps its emphasis and
-// its headings, and nothing else of its looks. Shift+Ctrl+V pastes plain text: the browser then gives no HTML.
+// The clipboard: a copy has its emphasis as HTML, too; what is pasted from another program keeps its emphasis
+// and its headings, and nothing else of its looks. Shift+Ctrl+V pastes plain text: the browser then gives no
+// HTML.
 
 import { shownIn } from "../files/emphasis.js";
 import { fromHtml, toHtml } from "../files/html.js";

@@ -114,7 +114,10 @@ function asField(element) {
 const NATIVE = { historyUndo: undo, historyRedo: redo }; // a browser's menu, or a phone that is shaken
 
 const HANDLERS = {
+  keydown: putFirst,
+  compositionstart: putFirst,
   beforeinput({ inputType }) {
+    putFirst();
     NATIVE[inputType]?.();
     return inputType in NATIVE;
   },
@@ -128,6 +131,12 @@ const HANDLERS = {
   },
   drop: ({ dataTransfer }) => dataTransfer.types.includes("Files"), // the page imports them
 };
+
+/** What the page has just changed, as by a choice, is there before the next key, not with the next frame. */
+function putFirst() {
+  put();
+  return false;
+}
 
 /** Puts several letters that come at once, as of a dictated sentence, in as a copy: those of the page have 16
     bits each, and so would all of the text.
@@ -158,6 +167,7 @@ function moved() {
 /** Tells the page what was typed. */
 function tell() {
   if (!untold) return;
+  put(); // or what the page has changed since would be lost
   /** @type {[number, number, string][]} */
   const changes = [];
   untold.iterChanges((from, to, _from, _to, text) => changes.push(changeIn(from, to, text.toString())));

@@ -11,14 +11,14 @@ const KEYS = [
   ],
   ["Alt+1 to Alt+9", "everywhere but in other fields", "choose"],
   ["Tab, or Down at the end of the text", "text", "go to the candidates"],
-  ["1 to 9", "candidates", "choose"],
-  ["arrows, Enter", "candidates", "walk (in rows and columns), choose"],
+  ["1 to 9", "candidates", "choose, and go back to the text"],
+  ["arrows, Enter", "candidates", "walk (in rows and columns), choose and go back to the text"],
   ["j, k", "candidates", "the next one, the one before"],
   ["v", "candidates", "read one at a time, large; again: all side by side"],
   ["s, l, r, w, e, c, p, h, d", "on a candidate", "stop, longer, again, part, edit, copy, pin, keep, diff"],
   ["Ctrl+Z, Ctrl+Shift+Z", "everywhere but in other fields", "undo and redo, of typing and of choices"],
   ["Esc", "everywhere", "stop all; if nothing runs, close the panel and go back to the text"],
-  ["Ctrl+F", "text", "find and replace, in Outline"],
+  ["Ctrl+F", "everywhere in a story", "find and replace, in Outline; in its field: the browser's find"],
   ["?", "outside of fields", "this sheet"],
 ];
 
