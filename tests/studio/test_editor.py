@@ -324,6 +324,7 @@ def test_a_screen_reader_has_the_text_around_the_caret(page: Page, tmp_path: Pat
 def test_ctrl_f_opens_the_pages_own_find(page: Page) -> None:
     compose(page, "The owl woke. The fox slept.")
     page.keyboard.press("Control+f")
+    expect(page.get_by_role("searchbox", name="Find", exact=True)).to_be_focused()
     page.keyboard.type("fox")
     expect(page.get_by_text("1 found")).to_be_visible()
     page.keyboard.press("Enter")
