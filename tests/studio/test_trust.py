@@ -234,7 +234,7 @@ def test_a_story_opens_where_its_caret_was(page: Page) -> None:
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="New story").click()
     expect(editor(page)).to_have_value("")
-    page.get_by_role("complementary").get_by_role("button", name="Untitled").nth(1).click()
+    page.get_by_role("complementary").get_by_role("button", name="Line 0 of a story").first.click()
     seen(page, at)
     page.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Continue").click()
