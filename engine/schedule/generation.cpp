@@ -50,7 +50,7 @@ static void end_long_thought(const request & r, sequence & s, int32_t n_new) {
     }
     s.output.n_thinking += n_new;
     if (s.output.n_thinking >= n_most) {
-        s.sampling.forced.assign(r.command->thought_end.rbegin(), r.command->thought_end.rend());
+        s.sampling.n_forced = r.command->thought_end.size();
         s.output.n_thinking = -1;
     }
 }
@@ -325,9 +325,7 @@ void sampled::take(sample & d, const update_context & to) const {
         output.logprobs.push_back(std::move(d.logprobs));
     }
     s.generated.push_back(d.token);
-    if (!s.sampling.forced.empty()) {
-        s.sampling.forced.pop_back();
-    }
+    s.sampling.n_forced -= s.sampling.n_forced > 0;
     const size_t      place = s.generated.size() - 1;
     const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
     if (r.command->has_scores()) {

@@ -63,7 +63,7 @@ struct sequence_sampling {
     std::vector<token_score>       scores;         // of the generated tokens, where their sums are wanted
     std::vector<float>             entropies;      // of tokens whose text is held back, where they are wanted
 
-    std::vector<llama_token> forced; // that come next, in place of draws; the last one first
+    size_t n_forced = 0; // the last tokens of the request's thought_end that come next, in place of draws
 
     // (place, token): a banned phrase began with this token at this place of `generated`.
     std::vector<std::pair<size_t, llama_token>> banned;

@@ -201,8 +201,8 @@ static void sample_one(sample & d, const model_facts & facts) {
         if (!s.sampling.sampler) {
             make_sampler(*d.r, s, facts.model);
         }
-        if (!s.sampling.forced.empty()) {
-            d.token = s.sampling.forced.back();
+        if (s.sampling.n_forced > 0) {
+            d.token = *(d.r->command->thought_end.end() - (std::ptrdiff_t) s.sampling.n_forced);
             s.sampling.sampler->force(d.token);
         } else {
             list_banned(s, facts.vocab, banned);
