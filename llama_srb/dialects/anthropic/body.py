@@ -73,10 +73,10 @@ def _thinking(value: object) -> Json:
     if value is None:
         return {}
     kind = value.get("type") if isinstance(value, dict) else None
-    if kind not in THINKING:
+    if not isinstance(value, dict) or kind not in THINKING:
         raise wrong("thinking", value, "an object whose type is " + " or ".join(THINKING))
     fields: Json = {"enable_thinking": kind != "disabled"}
-    if (budget := object_of({"thinking": value}, "thinking").get("budget_tokens")) is not None:
+    if (budget := value.get("budget_tokens")) is not None:
         fields["thinking_budget_tokens"] = whole("thinking.budget_tokens", budget, 0, INT32_MAX)
     return fields
 

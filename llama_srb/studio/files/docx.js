@@ -4,7 +4,7 @@
 // "strict".
 
 import { blockOf, LEVELS, run } from "./emphasis.js";
-import { byLines, callOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
+import { byLines, callOf, rowOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
 import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -258,8 +258,7 @@ function alternatives(element) {
   return best ? [...best.children] : [];
 }
 
-/** A row of a table is a line with tabs, unless one of its cells has several paragraphs.
-    @type {(reader: Reader, row: Element) => void} */
+/** @type {(reader: Reader, row: Element) => void} */
 function readRow(reader, row) {
   if (childOf(row, "trPr", "del")) return;
   const { all } = reader;
@@ -272,11 +271,7 @@ function readRow(reader, row) {
       return reader.all.flatMap(byLines);
     });
   reader.all = all;
-  if (read.some((cell) => cell.length > 1)) all.push(...read.flat());
-  else {
-    const runs = read.flatMap((cell, i) => [...(i ? [run("\t")] : []), ...(cell[0]?.runs ?? [])]);
-    all.push({ kind: "text", level: 0, runs });
-  }
+  all.push(...rowOf(read));
 }
 
 /** @type {(element: Element, name: string) => Element | null} */

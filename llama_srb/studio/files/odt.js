@@ -1,7 +1,7 @@
 // OpenDocument texts (.odt) become text, with emphasis, headings, lists, quotes and notes.
 
 import { run } from "./emphasis.js";
-import { byLines, callOf, textIn, textOfNotes } from "./paragraphs.js";
+import { byLines, callOf, rowOf, textIn, textOfNotes } from "./paragraphs.js";
 import { allOf, childOf, inParts, pauses, readXml } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -117,8 +117,7 @@ function readList(reader, list) {
   reader.item = outer;
 }
 
-/** A row is a line with tabs, unless one of its cells has several paragraphs.
-    @type {(reader: Reader, row: Element) => void} */
+/** @type {(reader: Reader, row: Element) => void} */
 function readRow(reader, row) {
   const { all } = reader;
   const cells = [...row.children].filter(({ localName }) => localName === "table-cell");
@@ -128,11 +127,7 @@ function readRow(reader, row) {
     return reader.all.flatMap(byLines);
   });
   reader.all = all;
-  if (read.some((cell) => cell.length > 1)) all.push(...read.flat());
-  else {
-    const runs = read.flatMap((cell, i) => [...(i ? [run("\t")] : []), ...(cell[0]?.runs ?? [])]);
-    all.push({ kind: "text", level: 0, runs });
-  }
+  all.push(...rowOf(read));
 }
 
 /** @type {(reader: Reader, element: Element) => void} */

@@ -1,6 +1,6 @@
 // A text as paragraphs, as documents have them: Word, EPUB, OpenDocument, RTF, HTML. It knows none of these.
 
-import { blockOf, lineOf, textOfRuns } from "./emphasis.js";
+import { blockOf, lineOf, run, textOfRuns } from "./emphasis.js";
 import { pauses } from "./xml.js";
 
 /** @import { Block, Run } from "./emphasis.js" */
@@ -58,6 +58,14 @@ export function byLines({ kind, level, runs, spaced }) {
       if (text) lines[lines.length - 1].push({ ...one, text });
     }
   return lines.map((runs, i) => ({ kind, level, runs, spaced: spaced && !i }));
+}
+
+/** A row of a table, of its cells' lines: a line with tabs, unless one of its cells has several.
+    @type {(cells: Paragraph[][]) => Paragraph[]} */
+export function rowOf(cells) {
+  if (cells.some((cell) => cell.length > 1)) return cells.flat();
+  const runs = cells.flatMap((cell, i) => [...(i ? [run("\t")] : []), ...(cell[0]?.runs ?? [])]);
+  return [{ kind: "text", level: 0, runs }];
 }
 
 /** A heading's runs without the bold that all of it has.
