@@ -225,7 +225,7 @@ def _convert_reasoning_effort(fields: Fields) -> None:
 def _convert_reasoning(fields: Fields) -> None:
     """Converts OpenRouter's reasoning: {max_tokens, effort, enabled}."""
     given = fields.get("reasoning")
-    if not isinstance(given, dict) or "messages" not in fields:
+    if not isinstance(given, dict):
         return
     del fields["reasoning"]
     for name, own in (

@@ -38,6 +38,7 @@ BY_CONVERSION: Mapping[str, Json] = {
     "post_sampling_probs": {"post_sampling_probs": True},
     "response_format": {"response_format": {"type": "json_object"}},
     "reasoning_effort": {"reasoning_effort": "none"},
+    "reasoning": {"reasoning": {"max_tokens": 5, "effort": "low"}},
     "structured_outputs": {"structured_outputs": {"regex": "a"}},
     "preset": {"preset": "creative"},
 }

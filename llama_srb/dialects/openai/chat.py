@@ -110,7 +110,7 @@ class Delta(TypedDict, total=False):
     """The first delta of a choice has role, and content without text."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None  # null: as llama-server begins
     reasoning_content: str
     reasoning: str
     tool_calls: list[CallDelta]
@@ -221,10 +221,6 @@ def _finish_reason(stop: Stop, *, called: bool) -> ChatFinish:
     return "tool_calls" if called and ended == "stop" else ended
 
 
-def _role(index: int) -> ChatChunkChoice:
-    return _unfinished(index, {"role": "assistant", "content": ""})
-
-
 def _unfinished(index: int, delta: Delta) -> ChatChunkChoice:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
@@ -238,6 +234,7 @@ class Chunks:
         self._notes = noted(request)
         self._name = names_of(request)
         self._plain = not request.tells_of_tokens
+        self._role: Delta = {"role": "assistant", "content": None if form.is_of_llama_server else ""}
         self._called: set[int] = set()  # the choices that called a tool
 
     def render(self, events: list[Event]) -> bytes:
@@ -272,7 +269,7 @@ class Chunks:
     def _begin(self, start: Start) -> bytes:
         """What there is to tell about the request, and the roles; the first of these has the prompt's ids."""
         ids = list(start.prompt_token_ids)
-        first = self.writer.frame((_role(0),), {"prompt_token_ids": ids} if ids else {})
+        first = self.writer.frame((_unfinished(0, self._role),), {"prompt_token_ids": ids} if ids else {})
         return self.writer.begin(self._notes) + first + self._roles(range(1, start.count))
 
     def _piece(self, event: Stream) -> bytes:
@@ -288,7 +285,7 @@ class Chunks:
         return self._chunk({**_unfinished(stop.index, {}), "finish_reason": ended, **end_fields(stop)})
 
     def _roles(self, indices: Iterable[int]) -> bytes:
-        return b"".join(self._chunk(_role(index)) for index in indices)
+        return b"".join(self._chunk(_unfinished(index, self._role)) for index in indices)
 
     def _chunk(self, choice: ChatChunkChoice) -> bytes:
         return self.writer.frame((choice,))

@@ -36,7 +36,12 @@ class Form:
     @property
     def reports(self) -> bool:
         """Whether the answer has any of them."""
-        return self.has_running_usage or self.has_timings or self.has_progress or bool(self.is_verbose)
+        return self.has_running_usage or self.is_of_llama_server
+
+    @property
+    def is_of_llama_server(self) -> bool:
+        """Whether the body asks for what only llama-server's clients ask for."""
+        return self.has_timings or self.has_progress or bool(self.is_verbose)
 
     def verbose_by_default(self, value: bool) -> Form:
         """With `verbose` as llama-server's -v has it, unless the body says more."""
