@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ class Line:
 
 def parse(data: bytes, number: int | None = None, endpoint: str | None = None) -> Line:
     """Reads a line; LineError. number: of the line, from 1. endpoint: the one path that lines may ask."""
-    line = _object(data, number)
+    line = _object(data.removeprefix(codecs.BOM_UTF8), number)  # Windows' editors write one
     custom_id = _needed(line, "custom_id", number)
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MAX_CUSTOM_ID:
         length = f" of {len(custom_id)} characters" if isinstance(custom_id, str) else ""

@@ -257,7 +257,8 @@ class Memory:
         """Stores a document, in place of the key's one of this id.
 
         A text is plain text unless content_type says otherwise; without it the kind of bytes, or of the file
-        of a Path, is the end of the id (.txt .md .html .pdf .docx .epub). OSError if a file can't be read.
+        of a Path, is the end of the id (.txt .md .html .pdf .docx .odt .rtf .epub).
+        OSError if a file can't be read.
         """
         return self._client.ask(memories.put(self.name, id, content, content_type, metadata))
 

@@ -18,7 +18,7 @@ from .filters import parse
 from .records import INSTALL, Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
 
 Reader: TypeAlias = Callable[[object], Any]
-MODULES = ("docx", "lxml", "numpy", "pypdf", "qdrant_client", "semchunk", "usearch")  # of the extra
+MODULES = ("lxml", "numpy", "pypdf", "qdrant_client", "semchunk", "usearch")  # of the extra
 STORE = 'a table: { file = "FILE" } or { qdrant = { url = "http://…", collection = "NAME" } }'
 DEFAULT = Chunking()
 QDRANT = ("url", "collection", "api_key")  # the last one may be absent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ def messages(found: Scan) -> list[str]:
 
 def test_each_line_is_found_at_its_place() -> None:
     lines = [line(f"é{i}", prompt=f"{i % 3}" * 100 + str(i)) for i in range(50)]
-    source = Source(io.BytesIO(as_bytes(lines).replace(b"\n", b"\r\n\n", 7)))
+    source = Source(io.BytesIO(codecs.BOM_UTF8 + as_bytes(lines).replace(b"\n", b"\r\n\n", 7)))
     found = source.scan()
     assert (found.count, found.errors) == (50, ())
     assert {source.line(place).custom_id for place in found.order} == {f"é{i}" for i in range(50)}

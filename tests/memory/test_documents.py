@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -9,10 +10,11 @@ from dataclasses import fields
 
 import pytest
 
-from llama_srb.memory.documents import DEFAULT_LIMITS, KINDS, DocumentLimits, Documents, readers
+from llama_srb.memory.documents import DEFAULT_LIMITS, KINDS, DocumentLimits, Documents, readers, type_of
 from llama_srb.memory.records import Chunking, MemoryUnusable
 from llama_srb.request.values import RequestError
 from tests.support.documents import DOCX, EPUB, PDF, archive, changed, docx, epub, pdf, written_pdf
+from tests.support.places import ROOT
 from tests.support.rows import each_row
 
 LAUGHS = (
@@ -28,6 +30,8 @@ async def text_of(body: bytes, content_type: str, limits: DocumentLimits = DEFAU
         return read.text
 
 
+ODT, RTF = "application/vnd.oasis.opendocument.text", "text/rtf"
+DRM = '<a xmlns:e="u"><e:EncryptedData><e:EncryptionMethod Algorithm="aes"/></e:EncryptedData></a>'
 CHAPTER = "<html><head><title>T</title></head><body>{}</body></html>"
 
 
@@ -55,6 +59,28 @@ CHAPTER = "<html><head><title>T</title></head><body>{}</body></html>"
 )  # fmt: skip
 async def test_a_document_becomes_text(body: bytes, content_type: str, expected: str) -> None:
     assert await text_of(body, content_type) == expected
+
+
+SAMPLES = ROOT / "tests/support/documents"
+MARKS = re.compile(r"[*\\\[\]^]|^(?:#+|>|[-•]|\d+\.)\s|^(\d+):", re.MULTILINE)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text without marks, escapes and the labels of lists."""
+    for _ in range(2):  # the first time, those before the others
+        text = MARKS.sub(r"\1", text)
+    return text.replace(" | ", " ").split()
+
+
+async def test_samples_of_many_programs_become_their_words() -> None:
+    """The studio reads the same files, and what is expected of them is its text."""
+    wrong = {}
+    for expected in sorted(SAMPLES.glob("*.txt")):
+        file = expected.with_suffix("")
+        read = words(await text_of(file.read_bytes(), type_of(file.name)))
+        if read != (wanted := words(expected.read_text(encoding="utf-8"))):
+            wrong[file.name] = (read, wanted)
+    assert wrong == {}
 
 
 @each_row(
@@ -98,7 +124,13 @@ async def test_a_document_becomes_text(body: bytes, content_type: str, expected:
         (archive({"a.xml": "<a/>"}), EPUB, {}, "its archive has no META-INF/container.xml"),
         (archive({"META-INF/container.xml": "<a>"}), EPUB, {}, "META-INF/container.xml is no valid XML"),
         (epub({"1.xhtml": CHAPTER.format("x")}, []), EPUB, {}, "its spine names no chapter"),
-        (archive({"a.xml": "<a/>"}), DOCX, {}, "it is no valid docx"),
+        (archive({"a.xml": "<a/>"}), DOCX, {}, "its archive has no word/document.xml"),
+        (archive({"content.xml": "<a/>"}), ODT, {}, "content.xml has no text"),
+        (archive({"META-INF/manifest.xml": "<a><encryption-data/></a>"}), ODT, {}, "it is encrypted with a"),
+        (archive({"META-INF/encryption.xml": DRM}), EPUB, {}, "it is encrypted (DRM)"),
+        (b"Not rich.", RTF, {}, "it is no rich text: it does not begin with"),
+        (rb"{\rtf1 " + b"x" * 11, RTF, {"text": 10}, "it has 11 characters of text; it must have at most 10"),
+        (rb"{\rtf1" + b"{" * 20_000, RTF, {}, "groups within groups; it must have at most 10,000"),
     ],
 )
 async def test_a_document_above_a_bound_or_broken_is_refused(

@@ -33,6 +33,9 @@ KINDS = {  # by media type
     "application/xhtml+xml": "html",
     "application/pdf": "pdf",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.oasis.opendocument.text": "odt",
+    "application/rtf": "rtf",
+    "text/rtf": "rtf",
     "application/epub+zip": "epub",
 }
 SUFFIXES = {  # media types by the end of a file's name
@@ -43,6 +46,8 @@ SUFFIXES = {  # media types by the end of a file's name
     ".xhtml": "application/xhtml+xml",
     ".pdf": "application/pdf",
     ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ".odt": "application/vnd.oasis.opendocument.text",
+    ".rtf": "application/rtf",
     ".epub": "application/epub+zip",
 }
 READERS, READERS_OF_A_CLIENT = 4, 2  # subprocesses at the same time; each may take a core and 1 GiB
