@@ -17,6 +17,7 @@ import pytest
 
 from tests.reference.results import Reference
 from tests.support.lines import LIMIT, Answer, Event, Lines
+from tests.support.long import amount
 from tests.support.places import BINARY, STORYTELLER
 from tests.support.rows import each_row
 
@@ -347,7 +348,7 @@ def test_every_request_ends_and_every_cell_is_freed(bigram: Path, seed: int) -> 
     requests: dict[str, Request] = {}
     cancelled = set()
     with Lines(*POOLS[seed], "-t", "1", model=bigram) as engine:
-        for _ in range(6):  # bursts; cancels come before the start, in mid-stream or too late
+        for _ in range(amount(4, 12)):  # bursts; cancels come before the start, in mid-stream or too late
             burst = [random_request(choose, words=100) for _ in range(choose.randint(1, 6))]
             requests |= zip(engine.send(*({"op": "generate"} | r for r in burst)), burst, strict=True)
             for id in requests:

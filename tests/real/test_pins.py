@@ -18,6 +18,7 @@ from llama_srb.engine.pool import Mode, Pool
 from llama_srb.engine.settings import EngineSettings
 from llama_srb.request.fields import CompletionRequest
 from tests.support.lines import Event, Lines
+from tests.support.long import amount
 from tests.support.models import write_model
 from tests.support.places import BINARY, STORYTELLER
 from tests.support.waiting import collect, until
@@ -245,7 +246,7 @@ def any_command(random: Random) -> Event:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(amount(2, 8)))
 def test_every_request_ends_and_no_cell_is_lost_beside_changing_pins(seed: int) -> None:
     """512 cells, of which up to half are pinned; sequences run to the last cell."""
     random = Random(seed)

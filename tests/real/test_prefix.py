@@ -11,6 +11,7 @@ import pytest
 
 from tests.real.test_laws import check_complete, check_idle, n_preempted, random_request
 from tests.support.lines import Answer, Lines
+from tests.support.long import amount
 from tests.support.paced import COUNTED, Paced, cells_used
 from tests.support.processes import status
 from tests.support.serving import LASTING
@@ -438,7 +439,7 @@ def test_random_commands_lose_no_cell(bigram: Path, tmp_path: Path, seed: int) -
     pool, most_idle = POOLS[seed]
     flags = (*pool, "-t", "1", "-lv", "5", "--prefix-cache", str(tmp_path / "cache"))
     with Paced(tmp_path / "log", *flags, model=bigram, **COUNTED) as engine:
-        for _ in range(5):
+        for _ in range(amount(3, 10)):
             for _ in range(choose.randint(2, 6)):
                 request = random_request(choose, words=100)
                 if requests and choose.random() < 0.3:
