@@ -21,6 +21,9 @@ from .words import PREFIX, Given, SettingsError, Table, Values, refuse_unknown, 
 
 NOT_SETTINGS = frozenset({"LLAMA_SRB_CONFIG", "LLAMA_SRB_CACHE", "LLAMA_SRB_PYTHON"})  # build.sh reads two
 
+MOST_TOML, MOST_PARTS = 1 << 20, 64  # characters of a client's TOML; parts of a name, a.b.c
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_NAME = re.compile(rf"(?<![\w-])(?:{_PART}){{{MOST_PARTS}}}")
 _SECRET = re.compile(rf"{PREFIX}|.*(PASS|TOKEN|SECRET|CREDENTIAL|KEY)", re.IGNORECASE)
 _ENGINE_NAMES = frozenset({"PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"})
 _ENGINE_PREFIXES = (  # of llama.cpp, of what drives GPUs, of threads and of the heap
@@ -142,6 +145,10 @@ def _read(file: str) -> dict[str, Any]:
 
 def task_in(text: str, name: str) -> Table:
     """The one table [tasks.NAME] that a text has and nothing else. name: the text's, in messages."""
+    if len(text) > MOST_TOML:
+        raise SettingsError(f"{name} has {len(text):,} characters; it may have {MOST_TOML:,}")
+    if long := _LONG_NAME.search(text):  # the parser takes the square of their number, and more
+        raise SettingsError(f"{name} has a name of more than {MOST_PARTS} parts: {long[0][:40]}…")
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as error:

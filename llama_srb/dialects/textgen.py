@@ -19,7 +19,7 @@ from llama_srb.dialects.common.response_types import Count, Frames, Warned, warn
 from llama_srb.dialects.common.token_names import by_name
 from llama_srb.dialects.llamacpp import TEMPLATE
 from llama_srb.dialects.llamacpp.info import template_arguments
-from llama_srb.request.parse import request_from
+from llama_srb.request.parse import refuse_locked, request_from
 from llama_srb.request.values import MAX_LOGPROBS, whole
 
 TOP = 50  # the default number of likeliest tokens
@@ -171,6 +171,7 @@ class Logits(Reply):
         mode = "processed" if switch(body, "use_samplers", False) else "raw"
         ours = {**ONE, "logprobs": top, "logprobs_mode": mode}
         defaults = about.defaults_of(1, 1, stream=False)
+        refuse_locked(["logprobs"], defaults.locked)  # the whole answer is nothing else
         super().__init__(request_from(body, defaults, known=READ_HERE, ours=ours), about, stream=False)
 
     def body(self) -> LogitsAnswer:

@@ -23,6 +23,7 @@ from llama_srb.http.gate import Gate
 from llama_srb.http.request_keys import API_PREFIX, DIALECT, DIALECTS, FORM_RULE, ROUTE, ROWS, TRACE
 from llama_srb.http.route import Route
 from llama_srb.request.fields import Recalled
+from llama_srb.request.json_text import json_of
 from llama_srb.serving.faults import INTERNAL, Fault, fault_in, fault_of
 from llama_srb.serving.keys.scopes import METRICS
 from llama_srb.serving.observe.logs import log_line, log_summary, name_request, request_id
@@ -76,7 +77,7 @@ def error_response(
 
 def json_response(data: object, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     """Makes an answer in JSON."""
-    body = orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE)
+    body = json_of(data) + b"\n"
     return web.Response(body=body, status=status, headers=headers, content_type="application/json")
 
 

@@ -88,6 +88,8 @@ WRONG: list[tuple[object, str]] = [
     ("\ud800", "it must be a text"),
     ("[tasks.a", "toml is not TOML: "),
     ("x = " + "[" * 5000, "toml is not TOML: "),
+    ('x = {"a"' + ".a" * 20_000 + " = 1}", "toml has a name of more than 64 parts: "),
+    ("x = 1 #" + "x" * (1 << 20), "toml has 1,048,583 characters; it may have 1,048,576"),
     ("", "must be one table [tasks.NAME]; it has 0 of them"),
     ("[tasks.a]\n[tasks.b]", "it has 2 of them"),
     ("port = 1\n[tasks.a]", "and other keys: port"),

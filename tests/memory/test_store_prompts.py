@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,33 @@ async def test_nothing_of_a_refused_turn_is_stored(clients: dict[str, Client]) -
                 refused = (text, fields) in FAULTS.values()
                 assert event["event"] == ("error" if refused else "done"), event
                 assert len(await alice.stored()) - len(before) == (not refused)
+
+
+async def test_a_websocket_says_why_a_memory_cannot_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, TASK.format(more="")) as clients:
+        alice = clients["alice"]
+        assert (await alice.ask("/v1/tasks/story/completions", {"prompt": TEXT}))[0] == 200
+        file = tmp_path / "tales.db"
+        with contextlib.closing(sqlite3.connect(file)) as database, database:  # as after `memory rebuild`
+            database.execute("update state set generation = generation + 1, changes = changes + 1")
+        _, answer = await alice.ask("/v1/tasks/story/completions", {"prompt": TEXT})
+        why = json.loads(answer)["error"]
+        assert why["code"] == "memory_unusable"
+        for path, op in (("/v1/tasks/story/ws", "turn"), ("/v1/ws", "generate")):
+            async with alice.http.ws_connect(
+                alice.url.replace("http", "ws", 1) + path + "?api_key=alice"
+            ) as socket:
+                given = {"text": TEXT} if op == "turn" else {"id": "a", **prompt(TEXT)}
+                await socket.send_json({"op": op, **given})
+                event = await socket.receive_json(timeout=PATIENCE)
+                assert (event["event"], event["code"], event["message"]) == (
+                    "error",
+                    why["code"],
+                    why["message"],
+                )
+        assert "Traceback" not in caplog.text
 
 
 async def test_nothing_of_a_refused_call_is_stored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,7 +127,7 @@ def test_each_replacement_goes_on_to_the_next_place(page: Page) -> None:
     page.get_by_role("button", name="Next").click()
     for left in (2, 1):
         page.get_by_role("button", name="Replace", exact=True).click()
-        expect(page.get_by_text(f"1 of {left}")).to_be_visible()
+        expect(page.get_by_text(f"1 of {left}", exact=True)).to_be_visible()
         assert marked(page) == "fox"
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(editor(page)).to_have_value("A very large wolf, a very large wolf and a very large wolf")

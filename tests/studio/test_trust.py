@@ -353,6 +353,7 @@ def test_the_focus_is_where_the_next_key_goes(page: Page) -> None:
     page.keyboard.press("Control+Enter")
     over(page, 4)
     page.get_by_role("button", name="Read", exact=True).click()
+    expect(page.locator(".place")).to_have_text("1 of 4")
     page.keyboard.press("j")
     expect(page.locator(".place")).to_have_text("2 of 4")
     page.keyboard.press("k")

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from llama_srb.request import json_text
-from llama_srb.request.json_text import MAX_CONTAINERS, MAX_VALUES, read_json
+from llama_srb.request.json_text import MAX_CONTAINERS, MAX_VALUES, json_of, read_json
 from llama_srb.request.values import RequestError, shown
 from tests.support.rows import each_row
 from tests.support.worst_bodies import VALUES
@@ -90,3 +90,12 @@ def outcome_of(text: bytes) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
+
+
+@each_row(
+    "value",
+    [{}, [], {"a": [1] * 120_001, "é": "x"}, [[0.5] * 300_000] * 3, [{"a": [1, 2]}] * 250, {"a": [[]] * 101}],
+    ids=["{}", "[]", "numbers", "vectors", "objects", "lists"],
+)
+def test_a_long_answer_is_written_as_orjson_writes_it(value: Any) -> None:
+    assert json_of(value) == orjson.dumps(value)

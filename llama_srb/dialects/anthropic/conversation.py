@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import orjson
@@ -35,20 +36,20 @@ def messages_of(system: object, messages: object) -> list[Json]:
         raise RequestError("messages is missing", param="messages")
     if not isinstance(messages, list):
         raise wrong("messages", messages, "a list of messages")
-    made = [{"role": "system", "content": text}] if (text := _system(system)) else []
+    said: list[Json] = [{"role": "system", "content": text}] if (text := _system(system)) else []
     for i, message in enumerate(messages):
-        for one in _message(f"messages[{i}]", message):
-            _append(made, one)
-    return made or NO_MESSAGES
+        said += _message(f"messages[{i}]", message)
+    return [*_combined(said)] or NO_MESSAGES
 
 
-def _append(made: list[Json], message: Json) -> None:
-    if message["role"] == "system" and any(one["role"] != "system" for one in made):
-        message = message | {"role": "user"}
-    if made and made[-1]["role"] == message["role"] in ("system", "user"):
-        made[-1]["content"] = _content([*_texts(made[-1]), *_texts(message)])
-    else:
-        made.append(message)
+def _combined(messages: list[Json]) -> Iterator[Json]:
+    n = next((i for i, one in enumerate(messages) if one["role"] != "system"), len(messages))
+    later = ({**one, "role": "user"} if one["role"] == "system" else one for one in messages[n:])
+    for role, group in groupby((*messages[:n], *later), key=itemgetter("role")):
+        if role in ("system", "user"):
+            yield {"role": role, "content": _content([text for one in group for text in _texts(one)])}
+        else:
+            yield from group
 
 
 def _texts(message: Json) -> list[str]:

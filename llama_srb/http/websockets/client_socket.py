@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from llama_srb.background import begin
-from llama_srb.engine.exchange import CommandRefused, EngineUnavailable
+from llama_srb.engine.exchange import CommandRefused
 from llama_srb.request.values import RequestError
+from llama_srb.serving.faults import INTERNAL, fault_of
 from llama_srb.serving.keys.caller import Caller
 
 log = logging.getLogger(__name__)
@@ -106,16 +107,14 @@ class ClientSocket:
         """The result of a request's work; if it fails, sends an error, which error() makes: False."""
         try:
             return await work
-        except EngineUnavailable as fault:
-            await self.send(error(str(fault), code="unavailable"))
         except CommandRefused as refused:
             why = refused.error
             await self.send(error(why.message, param=why.param, code=why.code))
-        except RequestError as fault:
+        except Exception as failed:
+            if (fault := fault_of(failed)) is None:
+                log.exception("a request on a WebSocket")
+                fault = INTERNAL
             await self.send(error(fault.message, param=fault.param, code=fault.code or "invalid_request"))
-        except Exception:
-            log.exception("a request on a WebSocket")
-            await self.send(error("internal error; the server's log has more", code="internal_error"))
         return False
 
     async def send(self, text: str) -> None:

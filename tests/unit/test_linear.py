@@ -1,0 +1,74 @@
+"""What reads a list of a client's takes time in proportion to its length, whatever stands in it.
+
+A thread that reads a body cannot be ended; so a square would be minutes of a core that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from llama_srb.dialects.anthropic import conversation as anthropic
+from llama_srb.dialects.responses.items import messages_of as responses
+from llama_srb.request.parse import Defaults, request_from
+
+FEW, MANY = 600, 4800
+MOST = 24  # times as long for eight times as many; a square takes 64 times
+LEAST = 0.001  # seconds that are too short to be compared
+
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+ITEM = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+CHOICE = {"type": "function", "function": {"name": "f"}}
+THOUGHT = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "a"}]}
+TEXT = {"type": "text", "text": "a"}
+USER, SYSTEM, ASSISTANT = ({"role": role, "content": "a"} for role in ("user", "system", "assistant"))
+
+
+def chat(*messages: Any, **fields: Any) -> object:
+    return request_from({"messages": list(messages), **fields}, Defaults())
+
+
+READ: Mapping[str, Callable[[int], object]] = {
+    "users": lambda n: chat(*[USER] * n),
+    "systems": lambda n: chat(*[SYSTEM] * n),
+    "parts": lambda n: chat({"role": "user", "content": [TEXT] * n}),
+    "calls": lambda n: chat(USER, {**ASSISTANT, "tool_calls": [CALL] * n}),
+    "results": lambda n: chat(USER, *[{**ASSISTANT, "tool_calls": [CALL]},
+                                      {"role": "tool", "tool_call_id": "a", "content": "a"}] * n),
+    "tools": lambda n: chat(USER, tools=[TOOL] * n, tool_choice=CHOICE),
+    "biases": lambda n: chat(USER, logit_bias=dict.fromkeys(map(str, range(n)), 1)),
+    "responses, users": lambda n: responses("a", [USER] * n),
+    "responses, systems": lambda n: responses("a", [SYSTEM] * n),
+    "responses, assistants": lambda n: responses("a", [ASSISTANT] * n),
+    "responses, calls": lambda n: responses("a", [ITEM] * n),
+    "responses, results": lambda n: responses(
+        "a", [ITEM, {"type": "function_call_output", "call_id": "a", "output": "a"}] * n),
+    "responses, thoughts": lambda n: responses("a", [THOUGHT] * n),
+    "Anthropic, users": lambda n: anthropic.messages_of(None, [USER] * n),
+    "Anthropic, systems": lambda n: anthropic.messages_of("a", [SYSTEM] * n),
+    "Anthropic, systems later": lambda n: anthropic.messages_of("a", [ASSISTANT, *[SYSTEM] * n]),
+    "Anthropic, assistants": lambda n: anthropic.messages_of(None, [ASSISTANT] * n),
+    "Anthropic, system": lambda n: anthropic.messages_of([TEXT] * n, [USER]),
+    "Anthropic, blocks": lambda n: anthropic.messages_of(None, [{"role": "user", "content": [TEXT] * n}]),
+    "Anthropic, results": lambda n: anthropic.messages_of(None, [{"role": "user", "content": [
+        TEXT, {"type": "tool_result", "tool_use_id": "a", "content": "a"}] * n}]),
+    "Anthropic, tools": lambda n: anthropic.tools_of([{"name": "f", "input_schema": {}}] * n),
+}  # fmt: skip
+
+
+def seconds(read: Callable[[int], object], n: int) -> float:
+    """CPU time, the least of three."""
+    spent = []
+    for _ in range(3):
+        begun = time.process_time()
+        read(n)
+        spent.append(time.process_time() - begun)
+    return max(LEAST, min(spent))
+
+
+def test_a_list_is_read_in_proportion_to_its_length() -> None:
+    ratios = {name: seconds(read, MANY) / seconds(read, FEW) for name, read in READ.items()}
+    wrong = {name: ratio for name, ratio in ratios.items() if ratio > MOST}
+    assert wrong == {}
