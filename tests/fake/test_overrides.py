@@ -186,5 +186,5 @@ async def test_templates_are_refused_by_name(firm: Several) -> None:
         status, refused = await firm.status(
             method, f"/v1/template/{name}", {"name": "x"} if method == "POST" else None
         )
-        assert (status, refused["error"]["code"]) == (501, "not_supported")
+        assert status == 501
         assert "--chat-template" in refused["error"]["message"]

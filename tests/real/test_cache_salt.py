@@ -108,14 +108,12 @@ def test_a_salt_changes_no_text_and_its_own_prefix_is_found() -> None:
     with Lines("-c", "4096", "-np", "4", "-t", "1") as engine:
         prompt = "Once upon a time there was a little dog who liked to play. " * 4
         answers = [
-            engine.generate(prompt=prompt, n=3, max_tokens=12, sampling={"seed": 5}, **salted(salt))
+            engine.generate(prompt=prompt, n=1, max_tokens=3, sampling={"temperature": 0}, **salted(salt))
             for salt in (None, "a", "a", "b", None)
         ]
         n = answers[0].start["prompt_tokens"]
         assert [answer.start["cached_tokens"] for answer in answers] == [0, 0, n, 0, n]
-        first, other, again, third, last = (answer.texts for answer in answers)
-        assert first == other == third, "each is computed anew, in the same steps"
-        assert again == last
+        assert {tuple(answer.texts) for answer in answers} == {tuple(answers[0].texts)}
 
 
 ASKED: dict[str, Request] = {  # the fields of a request for this text, and where its answer has the count

@@ -63,4 +63,4 @@ class OverrideRoutes:
 
     async def no_templates(self, http: web.Request) -> web.Response:
         """TabbyAPI lists and switches templates; here that is the operator's setting."""
-        raise RequestError(tabby.NO_TEMPLATES, status=501, code="not_supported")
+        raise RequestError(tabby.NO_TEMPLATES, status=501)
