@@ -37,6 +37,8 @@ class Overrides:
 
     def without(self, *names: str) -> Overrides:
         parts = (self.forced, self.added, self.defaults)
+        if not any(parts):
+            return self
         return Overrides(*({name: one for name, one in part.items() if name not in names} for part in parts))
 
     def at_most(self, n: int) -> Overrides:
