@@ -63,4 +63,6 @@ class OverrideRoutes:
 
     async def no_templates(self, http: web.Request) -> web.Response:
         """TabbyAPI lists and switches templates; here that is the operator's setting."""
+        if http.method == "POST":
+            await self.registry.bodies.read(http[BODY], may_be_empty=True)
         raise RequestError(tabby.NO_TEMPLATES, status=501)
