@@ -25,9 +25,10 @@ struct branch {
     bool                     pinned    = false; // live, although no request needs it
     bool                     hidden = false; // of a request with cache: false: no other request may share it
     copy_state               copying;
-    uint64_t                 adapters = 0; // key of the set of adapters that its cells are computed with
-    uint64_t                 used_at  = 0;
-    mutable int32_t          n_held   = 0; // its first cells that live branches have, too (note_held)
+    uint64_t                 adapters =
+        0; // cells_key of its request: of the adapters that its cells are computed with, and its salt
+    uint64_t        used_at = 0;
+    mutable int32_t n_held  = 0; // its first cells that live branches have, too (note_held)
 
     int32_t n_past() const { return (int32_t) tokens.size(); }
     int32_t n_own() const { return n_past() - n_shared; }

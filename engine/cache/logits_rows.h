@@ -16,7 +16,7 @@ class row_list {
     // take at most 16 MiB, or there is only one.
     void add(const std::vector<llama_token> & tokens, uint64_t adapters, const float * logits,
              int32_t n_vocab);
-    // nullptr: there is no row of exactly these tokens and adapters (any more).
+    // nullptr: there is no row of exactly these tokens and cells_key (any more).
     logits_row find(const std::vector<llama_token> & tokens, uint64_t adapters);
 
   private:

@@ -35,7 +35,7 @@ class prefix_tree {
                 int32_t n_idle_max, int32_t n_parallel);
 
     // The branch that begins with the most of `tokens`, at most n_max of them, all of them computed. Only branches
-    // with the same adapters count; of_pins: only pinned ones.
+    // with the same key (cells_key of a request) count; of_pins: only pinned ones.
     branch_match find(const std::vector<llama_token> & tokens, int32_t n_max, match_by by, uint64_t adapters,
                       bool of_pins = false) const;
     // Whether a branch can be continued from its first `length` tokens.

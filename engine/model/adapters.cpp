@@ -152,7 +152,8 @@ adapter_ptr adapter_list::find(int64_t id) const {
     invalid("lora.id", "lora.id is " + std::to_string(id) + "; the loaded adapters have the ids " + ids);
 }
 
-adapter_set adapter_list::with_key(std::vector<std::pair<adapter_ptr, float>> scales) {
+adapter_set adapter_list::with_key(std::vector<std::pair<adapter_ptr, float>> scales,
+                                   const std::string &                        salt) {
     std::vector<int64_t> ids;
     uint64_t             key = 0;
     std::sort(scales.begin(), scales.end(),
@@ -161,13 +162,14 @@ adapter_set adapter_list::with_key(std::vector<std::pair<adapter_ptr, float>> sc
         key = XXH64(&scale, sizeof(float), key ^ a->hash);
         ids.push_back(a->id);
     }
-    if (!ids.empty() && (sets.size() < n_max_sets || sets.count(key))) {
-        sets[key] = ids;
+    const uint64_t cells_key = salt.empty() ? key : XXH64(salt.data(), salt.size(), key);
+    if (!ids.empty() && (sets.size() < n_max_sets || sets.count(cells_key))) {
+        sets[cells_key] = ids;
     }
-    return {std::move(scales), key};
+    return {std::move(scales), key, cells_key};
 }
 
-adapter_set adapter_list::defaults() {
+adapter_set adapter_list::defaults(const std::string & salt) {
     const std::lock_guard<std::mutex>          lock(mutex);
     std::vector<std::pair<adapter_ptr, float>> scales;
     for (const adapter_ptr & a : loaded) {
@@ -175,10 +177,10 @@ adapter_set adapter_list::defaults() {
             scales.emplace_back(a, a->scale);
         }
     }
-    return with_key(std::move(scales));
+    return with_key(std::move(scales), salt);
 }
 
-adapter_set adapter_list::read(const json & value) {
+adapter_set adapter_list::read(const json & value, const std::string & salt) {
     const std::lock_guard<std::mutex> lock(mutex);
     std::map<adapter_ptr, float>      named; // the last scale of an id counts
     for (const json & entry : value) {
@@ -187,7 +189,7 @@ adapter_set adapter_list::read(const json & value) {
     std::vector<std::pair<adapter_ptr, float>> scales;
     std::copy_if(named.begin(), named.end(), std::back_inserter(scales),
                  [](const auto & entry) { return entry.second != 0.0f; });
-    return with_key(std::move(scales));
+    return with_key(std::move(scales), salt);
 }
 
 void apply_adapters(llama_context * ctx, const adapter_set & set) {

@@ -1,8 +1,9 @@
 // LoRA adapters: those that are loaded, and the sets of them that requests use.
 //
 // A context has one set of adapters at a time, so the requests of a decode step have the same set. Cells that were
-// computed with one set cannot be used with another one; a set is known by its key. Adapters are loaded and unloaded
-// while the engine runs; a set keeps its adapters in memory.
+// computed with one set cannot be used with another one; a set is known by its key. A request's salt keeps its cells
+// from all others, as if they were of another set. Adapters are loaded and unloaded while the engine runs; a set keeps its
+// adapters in memory.
 #pragma once
 
 #include "util/fields.h"
@@ -35,6 +36,7 @@ using adapter_ptr = std::shared_ptr<const adapter>;
 struct adapter_set {
     std::vector<std::pair<adapter_ptr, float>> scales;  // other than 0, by id
     uint64_t                                   key = 0; // hash of adapters and scales; 0: no adapter
+    uint64_t cells_key                             = 0; // `key`, or of it and a salt: whose cells are shared
 };
 
 // An adapter that is to be loaded, with its file, which was checked.
@@ -75,19 +77,20 @@ class adapter_list {
     void unload(int64_t id);
     // Whether there are adapters to be freed: they were unloaded, and nobody holds a set with them.
     bool has_unused() const;
-    // Between two decodes, when no context has them: frees them, and returns the keys of their sets.
+    // Between two decodes, when no context has them: frees them, and returns the keys of their cells.
     std::vector<uint64_t> free_unused();
 
     // A list of adapter_fields, which have been checked: these adapters and no others. command_error for an unknown id.
-    adapter_set read(const nlohmann::json & value);
-    adapter_set defaults();
+    // salt: of the request; empty: it has none.
+    adapter_set read(const nlohmann::json & value, const std::string & salt = "");
+    adapter_set defaults(const std::string & salt = "");
     // [{"id", "path", "scale"}]
     std::string to_json() const;
 
   private:
     void        add(adapter && a, uint64_t contents);
     adapter_ptr find(int64_t id) const;
-    adapter_set with_key(std::vector<std::pair<adapter_ptr, float>> scales);
+    adapter_set with_key(std::vector<std::pair<adapter_ptr, float>> scales, const std::string & salt);
 
     llama_model * const                      model;
     const std::string                        folder;
@@ -95,5 +98,5 @@ class adapter_list {
     std::vector<adapter_ptr>                 loaded;
     std::vector<adapter_ptr>                 unloaded;  // and still in memory
     int64_t                                  n_ids = 0; // all ids so far are smaller
-    std::map<uint64_t, std::vector<int64_t>> sets;      // ids by key, of the sets that were made
+    std::map<uint64_t, std::vector<int64_t>> sets;      // ids by cells_key, of the sets that were made
 };

@@ -30,11 +30,19 @@ struct scored_text {
     int32_t                  n_given = 0; // the first ones belong to the prompt and are not scored
 };
 
+// How much of a prompt is kept.
+struct prompt_limit {
+    int32_t n_tokens = 0; // 0: all; -1: as many as fit beside the answer
+    bool    first =
+        false; // the first ones; else the last ones, behind those that the tokenizer has put in front
+};
+
 // A generate command. A prefix or pin command is one without sequences; a score command has texts in place of sequences.
 struct generate_command {
     std::vector<llama_token>    prompt; // with `continue_from`: the tokens behind that sequence
     sequence_name               continue_from;
     int32_t                     continue_room = INT32_MAX; // tokens to which the whole is cut
+    prompt_limit                limit;                     // of the whole
     std::vector<llama_token>    continue_head; // the prompt's first tokens stay as far as they are these
     std::vector<sequence_plan>  sequences;     // one for each of the n
     sequence_plan               common;        // a sequence without settings of its own
@@ -61,7 +69,7 @@ struct generate_command {
     bool    mark_duplicates   = false; // the stop event of a duplicate names the other sequence
     int32_t n_bos             = 0;     // tokens before the client's own text
     bool    front_space       = false; // the tokenizer has put one before the client's text
-    int32_t n_cut             = 0;     // tokens that were cut from what is continued
+    int32_t n_cut             = 0;     // tokens that were cut from the prompt, or from what is continued
 
     std::string text; // the client's prompt, for echo; empty: that of the tokens
 

@@ -15,10 +15,10 @@ void append_extended(std::string & out, const std::string & id, int64_t first, i
 void append_retry(std::string & out, const std::string & id, int32_t index);
 
 struct start_report {
-    int64_t                          count    = 0; // sequences
-    int32_t                          n_prompt = 0, n_cached = 0;
-    uint32_t                         seed   = 0;
-    int32_t                          n_cut  = 0;       // tokens that were cut from what the prompt continues
+    int64_t  count    = 0; // sequences
+    int32_t  n_prompt = 0, n_cached = 0;
+    uint32_t seed  = 0;
+    int32_t  n_cut = 0; // tokens that were cut from the prompt, or from what it continues
     const std::vector<llama_token> * prompt = nullptr; // its ids, where they are wanted
 };
 void append_start(std::string & out, const std::string & id, const start_report & report);

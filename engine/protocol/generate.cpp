@@ -290,6 +290,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         const std::string head = body["continue"].value("head", "");
         request->continue_head = tokenize_parts({{head, true}}, facts.vocab, true);
     }
+    request->limit = read_limit(body);
     read_wishes(*request, body);
     read_ends(common, body, facts);
     coupled.arithmetic     = body.value("diversity", "none") == "arithmetic";
@@ -315,7 +316,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         hidden.check("prompt", read_parts(body["prompt"]));
     }
     read_prompt(*request, body, chat ? &chat->parts : nullptr, facts);
-    if (then) {
+    if (then && request->limit.n_tokens == 0) {
         check_room(*request, *then, facts);
     }
     request->chat = chat ? chat->format : nullptr;
@@ -349,6 +350,7 @@ void parse_chat(command & c, const json & body, const command_facts & facts) {
 void parse_prefix(command & c, const json & body, const command_facts & facts) {
     c.request           = std::make_unique<generate_command>();
     c.request->adapters = read_adapters(body, facts);
+    c.request->limit    = read_limit(body);
     read_prompt(*c.request, body, nullptr, facts);
 }
 

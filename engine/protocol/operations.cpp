@@ -19,6 +19,7 @@ static const size_t n_max_scored   = 1024; // texts of a score command
 static const int    n_max_priority = 9;
 static const size_t n_max_embedded = 2048; // texts of an embed command
 static const size_t n_max_counted  = 4096; // texts of a count_tokens command
+static const size_t n_max_salt     = 4096; // bytes
 
 static const int64_t n_max_ram = (int64_t) 1 << 53; // bytes; a double still has every number up to it
 
@@ -39,9 +40,13 @@ static void parse_embed(command & c, const json & body, const command_facts & fa
     if (facts.embedding.pooling == LLAMA_POOLING_TYPE_RANK) {
         invalid("", "this model ranks texts (pooling: rank); it makes no vectors");
     }
+    const prompt_limit limit = read_limit(body, "right");
     for (const json & text : body["input"]) {
         c.texts.push_back(text.is_string() ? common_tokenize(facts.vocab, text.get<std::string>(), true, true)
                                            : read_tokens(text, facts, "input"));
+        const int32_t n_front = text.is_string() && llama_vocab_get_add_bos(facts.vocab);
+        const int32_t n_back  = text.is_string() && llama_vocab_get_add_eos(facts.vocab);
+        cut_to(limit, c.texts.back(), facts.embedding.n_max, n_front, n_back);
         const int64_t     n    = (int64_t) c.texts.back().size();
         const std::string name = "input[" + std::to_string(c.texts.size() - 1) + "]";
         if (n == 0) {
@@ -168,6 +173,12 @@ static const field_row & lora_field() {
     return row;
 }
 
+// lora and cache_salt: whose cells a prompt may use.
+static const std::vector<field_row> & cells_fields() {
+    static const std::vector<field_row> rows = {lora_field(), {"cache_salt", string_of(1, n_max_salt)}};
+    return rows;
+}
+
 static const std::vector<field_row> & score_fields() {
     static const auto                   text = either(any_string(), token_ids());
     static const std::vector<field_row> rows = {
@@ -215,7 +226,9 @@ static const std::vector<field_row> & generation_fields() {
             {"private_tokens", short_strings()},
             {"token_healing", true_or_false()},
         },
-        {lora_field(), then_field(), end_field()},
+        cells_fields(),
+        limit_fields(),
+        {then_field(), end_field()},
         contest_fields(),
         structure_fields(),
     });
@@ -255,11 +268,13 @@ static const std::vector<operation> & operations() {
             {chat_fields(), fields({thinking_field(), {"continue", object_with(continued)}}),
              generation_fields()},
             parse_chat),
-        row("prefix", command::generate, worker_if_long, {prompt_fields(), {lora_field()}}, parse_prefix),
+        row("prefix", command::generate, worker_if_long, {prompt_fields(), cells_fields(), limit_fields()},
+            parse_prefix),
         row("pin", command::generate, worker_if_long,
-            {fields({{"name", any_string(), true}}), prompt_fields(), {lora_field()}}, parse_pin),
+            {fields({{"name", any_string(), true}}), prompt_fields(), cells_fields(), limit_fields()},
+            parse_pin),
         row("unpin", command::unpin, reader, {fields({{"name", any_string(), true}})}, parse_unpin),
-        row("score", command::generate, worker, {score_fields(), {lora_field()}}, parse_score),
+        row("score", command::generate, worker, {score_fields(), cells_fields()}, parse_score),
         row("extend", command::extend, reader,
             {fields({{"add", integer_between(0, n_max_sequences)},
                      {"max_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
@@ -270,7 +285,8 @@ static const std::vector<operation> & operations() {
         row("limits", command::limits, reader, {fields({{"cache_ram", integer_between(0, n_max_ram), true}})},
             parse_limits),
         row("embed", command::embed, worker,
-            {fields({{"input", list_of(text_or_tokens, 1, n_max_embedded), true}})}, parse_embed),
+            {fields({{"input", list_of(text_or_tokens, 1, n_max_embedded), true}}), limit_fields()},
+            parse_embed),
         row("tokenize", command::answer, worker_if_long,
             {fields({{"text", text_or_parts(), true},
                      {"add_special", true_or_false()},

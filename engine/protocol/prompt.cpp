@@ -2,6 +2,9 @@
 
 #include "protocol/values.h"
 
+#include <algorithm>
+#include <limits>
+
 using json = nlohmann::json;
 
 value_type text_or_parts() {
@@ -24,6 +27,35 @@ prompt_parts read_parts(const json & value) {
         parts.push_back({part["text"].get<std::string>(), part.value("special", false)});
     }
     return parts;
+}
+
+const std::vector<field_row> & limit_fields() {
+    static const std::vector<field_row> rows = {
+        {"truncate_prompt_tokens", integer_between(-1, std::numeric_limits<int32_t>::max())},
+        {"truncation_side", one_of({"left", "right"})},
+    };
+    return rows;
+}
+
+prompt_limit read_limit(const json & body, const char * side) {
+    if (body.contains("truncate_prompt_tokens") && body["truncate_prompt_tokens"] == 0) {
+        invalid("truncate_prompt_tokens", "truncate_prompt_tokens is 0; it must be -1 or at least 1");
+    }
+    return {body.value("truncate_prompt_tokens", 0), body.value("truncation_side", side) == "right"};
+}
+
+int32_t cut_to(const prompt_limit & limit, std::vector<llama_token> & tokens, int32_t n_fitting,
+               int32_t n_front, int32_t n_back) {
+    const int32_t n_kept = limit.n_tokens < 0 ? n_fitting : limit.n_tokens;
+    const int32_t n_cut  = (int32_t) tokens.size() - n_kept;
+    if (limit.n_tokens == 0 || n_cut <= 0) {
+        return 0;
+    }
+    n_back           = std::min(n_back, n_kept - 1);
+    n_front          = std::min(n_front, n_kept - 1 - n_back);
+    const auto begin = limit.first ? tokens.end() - n_back - n_cut : tokens.begin() + n_front;
+    tokens.erase(begin, begin + n_cut);
+    return n_cut;
 }
 
 //
@@ -86,6 +118,7 @@ static bool has_front_space(const std::vector<llama_token> & tokens, const std::
 void read_prompt(generate_command & request, const json & body, const prompt_parts * made,
                  const command_facts & facts) {
     const bool continues = request.continue_from.index >= 0;
+    const bool is_cut = request.limit.n_tokens != 0; // and then checked, when it is known what it continues
     if (body.contains("prompt") && body.contains("tokens")) {
         invalid("prompt", "only one of prompt (text) and tokens (ids) may be given");
     }
@@ -99,7 +132,7 @@ void read_prompt(generate_command & request, const json & body, const prompt_par
         const prompt_parts parts = made ? *made : read_parts(body["prompt"]);
         const std::string  text  = joined_text(parts);
         // a text that is too long at any number of bytes a token is not tokenized
-        check_prompt_length((int64_t) (text.size() / facts.n_piece_max), facts, true);
+        check_prompt_length(is_cut ? 0 : (int64_t) (text.size() / facts.n_piece_max), facts, true);
         const auto plain = tokenize_parts(parts, facts.vocab, false);
         request.prompt   = !continues ? tokenize_parts(parts, facts.vocab, true)
                            : made     ? tokenize_behind(parts, facts.vocab)
@@ -115,5 +148,5 @@ void read_prompt(generate_command & request, const json & body, const prompt_par
     if (request.prompt.empty() && !continues) {
         invalid("prompt", "the prompt is empty, and the model has no token to begin with");
     }
-    check_prompt_length((int64_t) request.prompt.size(), facts);
+    check_prompt_length(is_cut ? 0 : (int64_t) request.prompt.size(), facts);
 }

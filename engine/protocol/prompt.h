@@ -28,6 +28,14 @@ class private_texts {
     word_finder finder;
 };
 
+// truncate_prompt_tokens and truncation_side; side: if the body has none.
+const std::vector<field_row> & limit_fields();
+prompt_limit                   read_limit(const nlohmann::json & body, const char * side = "left");
+// Cuts a text to its limit, which -1 says is n_fitting, but for the tokens that the tokenizer has put around it; returns
+// how many it has cut.
+int32_t cut_to(const prompt_limit & limit, std::vector<llama_token> & tokens, int32_t n_fitting,
+               int32_t n_front, int32_t n_back = 0);
+
 // The prompt, or the text behind a continued sequence, which may be empty. made: what a chat's template has made of
 // messages; nullptr: the command has the prompt.
 void read_prompt(generate_command & request, const nlohmann::json & body, const prompt_parts * made,

@@ -5,7 +5,8 @@
 using json = nlohmann::json;
 
 adapter_set read_adapters(const json & body, const command_facts & facts) {
-    return body.contains("lora") ? facts.adapters->read(body["lora"]) : facts.adapters->defaults();
+    const std::string salt = body.value("cache_salt", "");
+    return body.contains("lora") ? facts.adapters->read(body["lora"], salt) : facts.adapters->defaults(salt);
 }
 
 std::vector<llama_token> read_tokens(const json & value, const command_facts & facts, const char * name) {

@@ -8,7 +8,7 @@
 
 const int64_t n_max_logprobs = 1000;
 
-// Without the field: the adapters as they were loaded.
+// Without the field: the adapters as they were loaded. With a salt its cells are shared only with those of that salt.
 adapter_set read_adapters(const nlohmann::json & body, const command_facts & facts);
 
 // Token ids that the vocabulary has, or command_error.

@@ -48,7 +48,7 @@ static int32_t n_missing(const request & r, const prefix_tree & tree) {
     if (r.prompt.cells) {
         return r.n_prompt() - r.prompt.cells->n_past();
     }
-    const auto match = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.command->adapters.key);
+    const auto match = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.cells_key());
     return r.n_prompt() - (match.from ? tree.n_held(*match.from, match.length) : 0);
 }
 

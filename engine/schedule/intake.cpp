@@ -1,6 +1,7 @@
 #include "schedule/intake.h"
 
 #include "model/token_cut.h"
+#include "protocol/prompt.h"
 #include "schedule/generation.h"
 #include "schedule/scoring.h"
 
@@ -69,9 +70,49 @@ static void resolve_continue(generate_command & command, const request_lists & r
     const size_t n_head = (size_t) common_length(command.continue_head, tokens);
     command.n_cut       = (int32_t) cut_tokens(tokens, n_head, (size_t) command.continue_room, vocab);
     command.front_space = command.front_space && (command.n_cut == 0 || n_head > (size_t) command.n_bos);
-    check_prompt_length((int64_t) tokens.size(), facts);
+    check_prompt_length(command.limit.n_tokens != 0 ? 0 : (int64_t) tokens.size(), facts);
     command.prompt = std::move(tokens);
     command.exact  = true;
+}
+
+// Tokens of a prompt that leaves room for its answers, at most half of the context. If these have no limit, a prompt
+// that fits leaves what it leaves, and a longer one a quarter.
+static int32_t n_fitting(const generate_command & c, int32_t n_ctx) {
+    const int32_t n_prompt = (int32_t) c.prompt.size();
+    const auto    second   = c.common.settings ? c.common.settings->second : nullptr;
+    int32_t       n_answer = 1, n_second = 0;
+    for (const sequence_plan & plan : c.sequences) {
+        n_answer = plan.n_predict < 0 || n_answer < 0 ? -1 : std::max(n_answer, plan.n_predict);
+    }
+    if (second) {
+        n_second = (int32_t) second->text.size() + std::max(second->settings->n_predict, 1);
+    }
+    if (n_answer < 0 && n_prompt + n_second < n_ctx) {
+        return n_prompt;
+    }
+    const int64_t n_room = (int64_t) (n_answer < 0 ? n_ctx / 4 : n_answer) + n_second;
+    return std::max(n_ctx - (int32_t) std::min<int64_t>(n_room, n_ctx / 2), 1);
+}
+
+// Cuts what is above the request's limit.
+static void truncate_prompt(generate_command & c, const prefix_tree & tree, const model_facts & facts) {
+    const prompt_limit & limit    = c.limit;
+    const int32_t        n_prompt = (int32_t) c.prompt.size();
+    int32_t              n_most   = n_prompt; // that fit
+    if (limit.n_tokens == 0) {
+        return;
+    }
+    if (limit.n_tokens < 0 && n_prompt > n_fitting(c, n_ctx_beside_pins(c, tree, facts.n_ctx_seq))) {
+        const cell_counts n = tree.counts();
+        n_most              = n_fitting(c, std::min(facts.n_ctx_seq, n.n_cells - n.n_pinned));
+    }
+    if (const int32_t n_cut = cut_to(limit, c.prompt, n_most, c.n_bos); n_cut > 0) {
+        c.n_bos       = std::min(c.n_bos, (int32_t) c.prompt.size() - (limit.first ? 0 : 1));
+        c.front_space = c.front_space && limit.first;
+        c.text        = ""; // echo has that of the tokens
+        c.n_cut += n_cut;
+    }
+    check_prompt_length((int64_t) c.prompt.size(), facts);
 }
 
 // Before the first draw, since all sequences begin with the same tokens.
@@ -130,7 +171,7 @@ static void check_pin(const request & r, const request_lists & requests, const p
     };
     std::for_each(requests.active.begin(), requests.active.end(), add);
     std::for_each(requests.queue.begin(), requests.queue.end(), add);
-    const auto shared = tree.find(r.command->prompt, r.n_prompt(), by_tokens, r.command->adapters.key, true);
+    const auto shared = tree.find(r.command->prompt, r.n_prompt(), by_tokens, r.cells_key(), true);
     n_cells += tree.counts(same).n_pinned + r.n_prompt() - (shared.from == same ? 0 : shared.length);
     const int32_t n_most = tree.counts().n_cells / 2;
     if (n_cells > n_most) {
@@ -181,6 +222,7 @@ std::unique_ptr<request> make_request(command && c, const request_lists & reques
                                       const record_list & history, const model_facts & facts,
                                       const vocabulary & vocab, const prefix_tree & tree) {
     resolve_continue(*c.request, requests, history, facts, vocab);
+    truncate_prompt(*c.request, tree, facts);
     heal(*c.request);
     auto r           = std::make_unique<request>();
     r->id            = std::move(c.id);

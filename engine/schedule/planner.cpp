@@ -191,7 +191,7 @@ void sequence_planner::plan_late_starts() {
 // A sequence with tokens shares the cells that it had before it was preempted, or those of the sequence that it is
 // forked from, or the prompt's.
 branch * sequence_planner::open_late(const request & r, const sequence & s) {
-    const uint64_t key = r.command->adapters.key;
+    const uint64_t key = r.cells_key();
     if (s.generated.empty()) {
         return tree.open(key, r.prompt.cells, r.n_prompt() - 1);
     }
@@ -304,7 +304,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
             continue;
         }
         if (!may_start(tree, requests.n_live(r.priority()), params.n_parallel) ||
-            !(s.cells = tree.open(r.command->adapters.key, r.prompt.cells, r.n_prompt()))) {
+            !(s.cells = tree.open(r.cells_key(), r.prompt.cells, r.n_prompt()))) {
             continue;
         }
         s.cells->copying.n_rivals = (int32_t) r.sequences.size();

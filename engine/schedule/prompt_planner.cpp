@@ -92,7 +92,7 @@ bool prompt_planner::waits_for_another(const request & r) const {
         return false; // it shares nothing
     }
     for (const auto & other : requests.active) {
-        if (other.get() == &r || !other->has_adapters(r.command->adapters.key) || !other->prompt.cells ||
+        if (other.get() == &r || other->cells_key() != r.cells_key() || !other->prompt.cells ||
             other->prompt.ready || !other->command->cache || !r.command->cache) {
             continue;
         }
@@ -111,7 +111,7 @@ prefix_cache::match prompt_planner::on_pin(const request & r, const prefix_cache
     if (n.n_pins == 0 || !match.from) {
         return match;
     }
-    const uint64_t key      = r.command->adapters.key;
+    const uint64_t key      = r.cells_key();
     const auto     pin      = cache.tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, key, true);
     const bool     is_tight = r.prompt.n_ctx >= n.n_cells - n.n_pinned + pin.length;
     const bool     has_own  = cache.tree.n_held(*match.from, match.length, true) < pin.length;
@@ -123,7 +123,7 @@ prefix_cache::match prompt_planner::on_pin(const request & r, const prefix_cache
 // tokens, and the sequences depend on them.
 void prompt_planner::begin(request & r) {
     generate_command &  c     = *r.command;
-    const uint64_t      key   = c.adapters.key;
+    const uint64_t      key   = c.adapters.cells_key;
     const bool          first = r.prompt.n_cached < 0;
     const match_by      by    = first && !c.exact ? by_text : by_tokens;
     prefix_cache::match match;

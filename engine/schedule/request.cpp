@@ -49,7 +49,7 @@ int32_t n_ctx_beside_pins(const generate_command & c, const prefix_tree & tree, 
     }
     const bool    shares = c.cache && !c.scores_prompt();
     const int32_t n      = shares ? (int32_t) c.prompt.size() - 1 : 0;
-    const auto    match  = tree.find(c.prompt, n, by_tokens, c.adapters.key, true);
+    const auto    match  = tree.find(c.prompt, n, by_tokens, c.adapters.cells_key, true);
     return std::min(n_ctx_seq, tree.counts().n_cells - n_pinned + match.length);
 }
 

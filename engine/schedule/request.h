@@ -176,6 +176,7 @@ struct request {
     int32_t     priority() const { return command->priority; } // the lower, the earlier
     bool        is_own() const { return id.empty(); }          // the engine's, of which no line tells
     bool        has_adapters(uint64_t key) const { return command->adapters.key == key; }
+    uint64_t    cells_key() const { return command->adapters.cells_key; }
     llama_token token_at(const sequence & s, int32_t i) const;
     // Cells that a sequence wants, with those of the prompt.
     int32_t n_wanted(const sequence & s) const { return n_prompt() + (int32_t) s.kind->n_wanted(s); }

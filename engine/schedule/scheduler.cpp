@@ -111,8 +111,8 @@ void scheduler::sample_and_update(const step_plan & plan) {
     std::vector<planned_rows> started;
     for (const planned_prompt & p : plan.prompts) {
         if (p.i_row >= 0 && p.r->command->cache) {
-            rows.add(p.r->command->prompt, p.r->command->adapters.key,
-                     llama_get_logits_ith(model.ctx, p.i_row), n_vocab);
+            rows.add(p.r->command->prompt, p.r->cells_key(), llama_get_logits_ith(model.ctx, p.i_row),
+                     n_vocab);
         }
         for (const planned_rows & row : plans.start_sequences(p, requests, prefixes.tree)) {
             started.push_back(row);

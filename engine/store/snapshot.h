@@ -34,7 +34,7 @@ struct part_header {
 // A file's content before its parts.
 struct snapshot_head {
     uint64_t                 fingerprint = 0; // of everything that the cells depend on
-    uint64_t                 adapters    = 0; // key of the set of adapters
+    uint64_t                 adapters    = 0; // cells_key of its request
     std::vector<llama_token> tokens;
     std::vector<part_header> sizes;
     uint64_t                 parts_checksum = 0;

@@ -23,7 +23,7 @@ struct store_params {
 
 struct snapshot {
     std::vector<llama_token> tokens;
-    uint64_t                 adapters = 0; // key of the set that the cells were computed with
+    uint64_t                 adapters = 0; // cells_key of the request that they were computed for
     snapshot_parts           parts;        // of all tokens; none: it is only on disk
     uint64_t                 file = 0;     // 0: it is not on disk
 };

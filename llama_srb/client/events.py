@@ -30,7 +30,7 @@ class Queued:
 class Start:
     """The request is admitted; its prompt is about to be computed.
 
-    cut_tokens: those that were cut from the sequence that it continues, if it has a story.
+    cut_tokens: those that were cut from the prompt, or from the sequence that it continues.
 
     warnings name fields that are ignored, recalled a task's chunks. story: the parts of the prompt that was
     made of a story.

@@ -96,7 +96,8 @@ def _model(name: str, table: Values, top: Values, server: Settings) -> Settings:
         command.check_known(own)
     except SettingsError as error:
         raise SettingsError(f"{table['engine_args'].place()}: {error}") from None
-    return model.model_copy(update={"name": name, "sampling": server.sampling | model.sampling})
+    merged = {field: getattr(server, field) | getattr(model, field) for field in ("sampling", "override")}
+    return model.model_copy(update={"name": name, **merged})
 
 
 def _with_flags(settings: Settings, more: Sequence[str]) -> Settings:

@@ -51,6 +51,10 @@ class Rows(BaseModel):
         description="Folder from which adapters may be loaded while the server runs (default: none).")
     sampling: Annotated[dict[str, Any], BeforeValidator(json_object)] = Field({},
         description="Defaults of request fields, as JSON; in a file a table.")
+    override: Annotated[dict[str, Any], BeforeValidator(json_object)] = Field({},
+        description="Request fields that hold for all clients, whatever they send, as JSON; in a file a "
+        "table. A value {override, force, additive} is TabbyAPI's: without force a default, with additive "
+        "texts or ids in front of a client's list.")
     prompt: str | None = Field(None,
         description="Prompt that is computed whenever the model is loaded, before its first request, so that "
         "prompts which begin so start at once.")

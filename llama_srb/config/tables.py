@@ -25,8 +25,8 @@ FIELDS = RENAMED | {
     for name in (
         "tags", "lora", "adapters", "adapters_dir", "n", "max_n", "ctx", "parallel", "cache_cells",
         "prefix_cache", "prefix_cache_size", "packed_weights", "engine_mode", "max_engines", "engine",
-        "engine_env", "load_timeout", "step_timeout", "engine_args", "sampling", "prompt", "prompt_file",
-        "unload_after", "preload",
+        "engine_env", "load_timeout", "step_timeout", "engine_args", "sampling", "override",
+        "prompt", "prompt_file", "unload_after", "preload",
     )
 }  # fmt: skip
 """The fields of a model's table, and the settings that they set."""

@@ -19,6 +19,7 @@ from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, mode
 from llama_srb.dialects.openai.answer import Origin
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.parse import Reader, read_fields
+from llama_srb.request.shapes import SIDES, cache_salt, kept_tokens, limit_fields, one_of
 from llama_srb.request.values import INT32_MAX, MAX_EMBEDDED, whole, wrong
 
 Encoding: TypeAlias = Literal["float", "base64"]
@@ -33,11 +34,14 @@ class EmbeddingRequest:
     encoding_format: Encoding = "float"
     dimensions: int | None = None
     model: str | None = None
+    truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
+    cache_salt: str | None = None  # does nothing: vectors use no cells of others
     warnings: tuple[str, ...] = ()
 
     def engine_fields(self) -> dict[str, Any]:
         """The engine's embed command without op and id."""
-        return {"input": self.input}
+        return {"input": self.input, **limit_fields(self.truncate_prompt_tokens, self.truncation_side)}
 
 
 def _format(value: object) -> object:
@@ -56,6 +60,11 @@ _READERS: Mapping[str, Reader] = {
     "encoding_format": _format,
     "dimensions": lambda value: whole("dimensions", value, 1, INT32_MAX),
     "model": model_name,
+    "truncate_prompt_tokens": lambda value: whole(
+        "truncate_prompt_tokens", kept_tokens(value), -1, INT32_MAX
+    ),
+    "truncation_side": one_of("truncation_side", SIDES),
+    "cache_salt": cache_salt,
 }
 
 

@@ -30,7 +30,7 @@ class QueuedEvent(TypedDict):
 class StartEvent(Noted):
     """The request is admitted; its prompt is about to be computed.
 
-    cut_tokens: those that were cut from the sequence that it continues, if it has a story.
+    cut_tokens: those that were cut from the prompt, or from the sequence that it continues.
     """
 
     event: Literal["start"]

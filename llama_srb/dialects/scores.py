@@ -17,7 +17,7 @@ from llama_srb.dialects.common.texts import Text, TextsBody, list_of_texts, mode
 from llama_srb.dialects.openai.answer import Usage, usage_of
 from llama_srb.engine.events import Done, Event, Score
 from llama_srb.request.parse import Reader, read_fields
-from llama_srb.request.shapes import LoraScales, lora_fields, lora_scales
+from llama_srb.request.shapes import LoraScales, cache_salt, cells_fields, lora_scales
 from llama_srb.request.values import MAX_LOGPROBS, MAX_SCORED, whole, wrong
 
 
@@ -34,6 +34,7 @@ class ScoreRequest:
     cache: bool = True
     certainty: bool = False
     lora: LoraScales | None = None
+    cache_salt: str | None = None
     model: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -41,7 +42,8 @@ class ScoreRequest:
         """The engine's score command without op and id."""
         prompt = {"prompt": self.prompt} if isinstance(self.prompt, str) else {"tokens": self.prompt}
         cache = {} if self.cache else {"cache": False}
-        more = {**cache, **({"certainty": True} if self.certainty else {}), **lora_fields(self.lora)}
+        certainty = {"certainty": True} if self.certainty else {}
+        more = {**cache, **certainty, **cells_fields(self.lora, self.cache_salt)}
         return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **more}
 
 
@@ -66,6 +68,7 @@ _READERS: Mapping[str, Reader] = {
     "cache": _switch("cache"),
     "certainty": _switch("certainty"),
     "lora": lora_scales,
+    "cache_salt": cache_salt,
     "model": model_name,
 }
 

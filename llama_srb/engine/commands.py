@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from llama_srb.request.fields import CompletionRequest, Extension
-from llama_srb.request.shapes import lora_fields
 
 
 def encode(op: str, id: str, client: str = "", priority: int = 0, **arguments: Any) -> bytes:
@@ -31,12 +30,12 @@ def encode_generate(id: str, request: CompletionRequest, client: str = "", prior
 
 def encode_prefix(id: str, request: CompletionRequest, client: str = "", priority: int = 0) -> bytes:
     """The command that only computes a request's prompt. It replaces an earlier one of the same client."""
-    return encode("prefix", id, client, priority, **request.prompt_fields(), **lora_fields(request.lora))
+    return encode("prefix", id, client, priority, **request.beginning_fields())
 
 
 def encode_pin(id: str, name: str, request: CompletionRequest) -> bytes:
     """The command that computes a request's prompt and keeps its cells, under a name."""
-    return encode("pin", id, name=name, **request.prompt_fields(), **lora_fields(request.lora))
+    return encode("pin", id, name=name, **request.beginning_fields())
 
 
 def encode_extend(id: str, extension: Extension) -> bytes:

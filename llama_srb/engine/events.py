@@ -118,7 +118,7 @@ class Queued:
 class Start:
     """The request is admitted; its prompt is about to be computed.
 
-    cut_tokens: those that were cut from the sequence that it continues, if it has a story.
+    cut_tokens: those that were cut from the prompt, or from the sequence that it continues.
     """
 
     id: Annotated[str, Public(1, place=1)]

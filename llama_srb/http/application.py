@@ -14,6 +14,7 @@ from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.handlers.loads import Loads
+from llama_srb.http.handlers.overrides import OverrideRoutes
 from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.middleware import headers_for, middlewares
 from llama_srb.http.request_keys import API_PREFIX, DIALECTS, ROWS
@@ -50,6 +51,7 @@ class HttpApi:
             info,
             Health(registry),
             AdapterRoutes(registry),
+            OverrideRoutes(registry),
             self._loads,
             TaskRoutes(registry, generate),
             MemoryRoutes(registry),

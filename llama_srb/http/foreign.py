@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from llama_srb.dialects import anthropic, koboldai, llamacpp, ollama, openllm, responses, sglang, textgen
+from llama_srb.dialects import (
+    anthropic,
+    koboldai,
+    llamacpp,
+    ollama,
+    openllm,
+    responses,
+    sglang,
+    tabby,
+    textgen,
+)
 from llama_srb.dialects.koboldai.info import (
     CountValue,
     DetokenizedText,
@@ -37,11 +47,13 @@ from llama_srb.dialects.textgen import (
     Status,
 )
 from llama_srb.dialects.vectors import LlamacppVector, OllamaVector, OllamaVectors
+from llama_srb.http.handlers.adapter_loads import AdapterRoutes
 from llama_srb.http.handlers.compatibility import Compatibility
 from llama_srb.http.handlers.control import Control
 from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.loads import Loads
+from llama_srb.http.handlers.overrides import OverrideRoutes
 from llama_srb.http.route import JSON, NDJSON, SSE, Handler, Schema
 from llama_srb.serving.keys.scopes import (
     ADMIN,
@@ -95,6 +107,7 @@ MAYBE_SWITCH: Schema = {"type": ["boolean", "null"]}
 MAYBE_TEXT: Schema = {"type": ["string", "null"]}
 MAYBE_OBJECT: Schema = {"type": ["object", "null"]}
 MESSAGES: Schema = {"type": "array", "items": ANY}
+LIST: Schema = {"type": "array", "items": ANY}
 MAYBE_LIST: Schema = {"type": ["array", "null"], "items": ANY}
 TEXT_OR_LIST: Schema = {"type": ["string", "array"], "items": ANY}
 
@@ -278,6 +291,27 @@ _PATHS = (
     Path("openai", "POST", "/v1/model/unload", ADMIN, Loads.unload_loaded,
         "TabbyAPI: unloads all models that are loaded, or the named one.",
         {JSON: None}, {"model_name": MAYBE_TEXT}),
+
+    Path("openai", "POST", "/v1/lora/load", ADMIN, AdapterRoutes.tabby_load_lora_adapter,
+        "TabbyAPI: loads adapters from the folder --adapters-dir, which all requests get that name none.",
+        {JSON: tabby.LorasLoaded}, {"loras": LIST, "model": MAYBE_TEXT, "skip_queue": MAYBE_SWITCH}),
+    Path("openai", "POST", "/v1/lora/unload", ADMIN, AdapterRoutes.tabby_unload_lora_adapter,
+        "TabbyAPI: unloads the adapters that /v1/lora/load has loaded.", {JSON: None}, {"model": MAYBE_TEXT}),
+    Path("openai", "GET", "/v1/sampling/override/list", EVERY_KEY, OverrideRoutes.list_overrides,
+        "TabbyAPI: the fields that hold for all clients, and the presets.", {JSON: tabby.OverrideList}),
+    Path("openai", "GET", "/v1/sampling/overrides", EVERY_KEY, OverrideRoutes.list_overrides,
+        "The same as /v1/sampling/override/list.", {JSON: tabby.OverrideList}),
+    Path("openai", "POST", "/v1/sampling/override/switch", ADMIN, OverrideRoutes.switch_overrides,
+        "TabbyAPI: sets fields that hold for all clients, of all models or of one, until they are unloaded.",
+        {JSON: None}, {"preset": MAYBE_TEXT, "overrides": MAYBE_OBJECT, "model": MAYBE_TEXT}),
+    Path("openai", "POST", "/v1/sampling/override/unload", ADMIN, OverrideRoutes.unload_overrides,
+        "TabbyAPI: unsets what /v1/sampling/override/switch has set.", {JSON: None}, {"model": MAYBE_TEXT}),
+    Path("openai", "GET", "/v1/template/list", EVERY_KEY, OverrideRoutes.no_templates,
+        "TabbyAPI: refused, since templates are the server's settings.", {}),
+    Path("openai", "POST", "/v1/template/switch", ADMIN, OverrideRoutes.no_templates,
+        "TabbyAPI: refused in the same way.", {}, {"name": MAYBE_TEXT}),
+    Path("openai", "POST", "/v1/template/unload", ADMIN, OverrideRoutes.no_templates,
+        "TabbyAPI: refused in the same way.", {}, {}),
 
     Path("responses", "POST", "/v1/responses", CHAT, Generate.responses,
         "One answer to a conversation, in the form of OpenAI's responses: items, or events.",

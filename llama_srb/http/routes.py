@@ -18,6 +18,7 @@ from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.handlers.loads import Loads
+from llama_srb.http.handlers.overrides import OverrideRoutes
 from llama_srb.http.memories.routes import MEMORIES
 from llama_srb.http.response_types import (
     AbortedRequests,
@@ -301,13 +302,15 @@ def _of_others(path: foreign.Path) -> Route:
         del meanings[503]
         meanings |= instead
     answers = {status: json_of(meaning, error) for status, meaning in meanings.items()}
-    answers[200] = Answer(path.summary, path.answers)
+    if path.answers:
+        answers[200] = Answer(path.summary, path.answers)
     own = (path.method, path.path, path.scopes, path.handler, path.summary)
     name = path.name + "Body" if path.request is not None else ""
     return Route(*own, answers, name, path.dialect, works=path.works, body=path.request, list_as=path.list_as)
 
 
 NO_SUCH_MODEL = {404: json_of("There is no such model.", Error)}
+NO_TEMPLATES = {501: json_of("Templates are the server's settings.", Error)}
 HAS_REQUESTS = {409: json_of("It has requests, whose number is in the message.", Error)}
 MORE_ERRORS = {
     **dict.fromkeys(("/models/load", "/v1/model/load", "/v1/internal/model/load"), NO_SUCH_MODEL),
@@ -315,6 +318,8 @@ MORE_ERRORS = {
         ("/models/unload", "/v1/model/unload", "/v1/internal/model/unload"), NO_SUCH_MODEL | HAS_REQUESTS
     ),
     "/infill": {501: json_of("The model has no infill tokens.", Error)},
+    **dict.fromkeys(("/v1/template/list", "/v1/template/switch", "/v1/template/unload"), NO_TEMPLATES),
+    **dict.fromkeys(("/v1/sampling/override/switch", "/v1/sampling/override/unload"), NO_SUCH_MODEL),
     "/slots": {501: json_of("The server was started with --no-slots.", Error)},
 }
 
@@ -335,6 +340,8 @@ NAMING = frozenset({  # serve the model which a request names
     Compatibility.ask, Compatibility.count_tokens, Compatibility.pull, Compatibility.vectors,
     Compatibility.kobold_perf, Info.adapters, Info.lora_adapters, Info.samplers, Info.openapi,
     AdapterRoutes.load_lora_adapter, AdapterRoutes.unload_lora_adapter, Health.metrics,
+    AdapterRoutes.tabby_load_lora_adapter, AdapterRoutes.tabby_unload_lora_adapter,
+    OverrideRoutes.list_overrides,
 })  # fmt: skip
 OF_OTHERS = frozenset(path.handler for path in foreign.PATHS)
 OURS = tuple(map(_complete, OURS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_srb.config import Settings, SettingsError
-from llama_srb.request.parse import canonical
+from llama_srb.request.parse import canonical, read_overrides
 from llama_srb.request.values import RequestError
 
 
@@ -18,3 +18,7 @@ def check(settings: Settings) -> None:
             canonical(model.sampling)
         except RequestError as error:
             raise SettingsError(f"{model.place}sampling is wrong: {error.message}") from None
+        try:
+            read_overrides(model.override)
+        except RequestError as error:
+            raise SettingsError(f"{model.place}override is wrong: {error.message}") from None

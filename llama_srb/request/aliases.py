@@ -34,7 +34,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "add_special_tokens": (True,),
     "render_special": (False,),
     "spaces_between_special_tokens": (True,),
-    "truncate_prompt_tokens": (-1,),
     "speculative_ngram": (False,),
     "loop_detect_window": (0,),
     "repetition_detection": ({},),
@@ -54,7 +53,7 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
 # Fields of other servers that do not affect the text: how a request runs, and for whom.
 NON_SAMPLING_FIELDS = frozenset({
     "truncation_length", "max_context_length", "num_ctx", "n_ctx", "max_seq_len", "id_slot", "n_keep",
-    "n_discard", "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "cache_salt", "user",
+    "n_discard", "n_indent", "t_max_prompt_ms", "genkey", "priority", "request_id", "user",
     "trim_stop", "return_tokens", "timings_per_token", "sse_ping_interval", "keep_alive", "quiet", "api_type",
     "api_server", "auto_max_new_tokens", "replace_instruct_placeholders", "memory",
     "include_reasoning", "legacy_api", "max_tokens_second", "minimum_message_content_tokens",

@@ -19,7 +19,7 @@ from llama_srb.request import shapes
 from llama_srb.request.finish import End, Finish, Prune, read_end, read_finish, read_prune
 from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
-from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, lora_fields
+from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, cells_fields
 from llama_srb.request.story.parts import Assembled
 from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
@@ -303,7 +303,7 @@ class CompletionRequest(_Row):
         (), "request", neutral=[],
         meaning="Tokens that end the text as the model's own end does; none is drawn before min_tokens.")
     allowed_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("allowed_token_ids"))] = _row(
-        (), "request", neutral=[],
+        (), "request", neutral=[], aliases="allowed_tokens",
         meaning="Only these tokens may be drawn; the model's end, too, only if it is one of them.")
     include_stop_str_in_output: bool = _row(False, "request", neutral=False,
         meaning="The text ends with the stop string, or the token of stop_token_ids, that has ended it.")
@@ -316,6 +316,17 @@ class CompletionRequest(_Row):
         "go on within a word, or behind a space at the prompt's end.")
     cache: bool = _row(True, "request", aliases="cache_prompt",
         meaning="Use the prefix cache for the prompt, and keep it there.")
+    cache_salt: Annotated[str | None, BeforeValidator(shapes.cache_salt)] = _row(None, "request",
+        meaning="Of the prefix cache only what requests with this same text have put there is used, and only "
+        "these use what this one puts there. A secret one keeps others from finding out prompts by time.")
+    truncate_prompt_tokens: Annotated[int | None, BeforeValidator(shapes.kept_tokens)] = _row(
+        None, "request", ge=-1, le=INT32_MAX,
+        meaning="A longer prompt, also of a chat, is cut to its last so many tokens; a token that the "
+        "tokenizer puts in front stays, and counts. -1: to what fits beside the answer.")
+    truncation_side: Annotated[
+        str | None, BeforeValidator(shapes.one_of("truncation_side", shapes.SIDES))
+    ] = _row(None, "request", neutral="left",
+        meaning="Where truncate_prompt_tokens cuts: left, at the beginning, or right, at the end.")
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = _row((), "request",
         neutral=[], aliases="bad_words",
         meaning="Phrases that never appear: when one is complete, the sequence rewinds to where it begins.")
@@ -399,7 +410,7 @@ class CompletionRequest(_Row):
     thinking_budget_message: str | None = _row(None, "chat", aliases="reasoning_budget_message",
         meaning="The last words of thoughts that have used up their tokens.")
     chat_template_kwargs: Annotated[ObjectText | None, BeforeValidator(shapes.kwargs)] = _row(None, "chat",
-        neutral={}, meaning="Variables for the template.")
+        aliases="template_vars", neutral={}, meaning="Variables for the template.")
     add_generation_prompt: bool | None = _row(None, "chat",
         meaning="false: the prompt ends after the last message, without the beginning of the assistant's.")
     continue_final_message: bool | None = _row(None, "chat", neutral=False,
@@ -445,9 +456,12 @@ class CompletionRequest(_Row):
 
     @property
     def shares_cells(self) -> bool:
-        """Whether its prompt uses cells that are there: not if each token of the prompt is scored."""
+        """Whether its prompt uses cells that are there: not if each token of the prompt is scored.
+
+        Those of pins have no salt.
+        """
         echoed = self.echo and self.logprobs is not None
-        return self.cache and not echoed and self.prompt_logprobs is None
+        return self.cache and not echoed and self.prompt_logprobs is None and self.cache_salt is None
 
     def engine_fields(self) -> dict[str, Any]:
         """The arguments of the engine's generate command: only given fields; the engine has the defaults."""
@@ -464,14 +478,22 @@ class CompletionRequest(_Row):
             given["logprobs"] = self.logprobs
             given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
-        given |= lora_fields(self.lora)
+        given |= cells_fields(self.lora, self.cache_salt)
         given |= {"end": self.end.fields()} if self.end else {}
         given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}
         given |= {"token_healing": True} if self.token_healing else {}
         given |= {} if self.cache else {"cache": False}
         given |= self._diversity_fields() | self._token_fields()
+        given |= self._limit_fields()
         return {**self._start_fields(), "n": self.candidates, "max_tokens": self.max_tokens, **given}
+
+    def beginning_fields(self) -> dict[str, Any]:
+        """The arguments of a command that only computes the prompt, which is no chat."""
+        return self.prompt_fields() | cells_fields(self.lora, self.cache_salt) | self._limit_fields()
+
+    def _limit_fields(self) -> dict[str, Any]:
+        return shapes.limit_fields(self.truncate_prompt_tokens, self.truncation_side)
 
     def _token_fields(self) -> dict[str, Any]:
         """What concerns single tokens: which may be drawn, which end a text, what is told of them."""

@@ -15,6 +15,7 @@ from llama_srb.request.aliases import CONVERSIONS, CONVERTED, NON_SAMPLING_FIELD
 from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
     CANONICAL,
+    CHAT,
     OVERRIDE_ROWS,
     REQUEST_ROWS,
     ROWS,
@@ -27,6 +28,7 @@ from llama_srb.request.fields import (
     Sampling,
 )
 from llama_srb.request.json_text import read_json
+from llama_srb.request.overrides import NO_OVERRIDES, NOT_HERE, Overrides, check_added, split
 from llama_srb.request.sequence_name import sequence_name
 from llama_srb.request.shapes import unread_arguments
 from llama_srb.request.values import (
@@ -65,19 +67,22 @@ class Defaults:
     warnings: tuple[str, ...] = ()  # of the request, before those about its fields
     locked: Mapping[str, str] = field(default_factory=dict)  # fields that a body may not have: what sets them
     most_n: int | None = None  # of the caller's key
+    overrides: Overrides = NO_OVERRIDES  # the operator's, which hold whatever a body says
     untold: frozenset[str] = frozenset()  # fields for whose answers the dialect has no place
 
     def of_the_dialect(self) -> Defaults:
         """For fields that a dialect sets, not its client: none is locked, and there is no second answer."""
         operator = {name: value for name, value in self.operator.items() if name != "then"}
-        return replace(self, locked={}, operator=operator)
+        return replace(self, locked={}, operator=operator, overrides=self.overrides.without("then"))
 
     def of_one(self) -> Defaults:
         """For a dialect whose answer is one text: n is 1 unless the body has n."""
         operator = {name: value for name, value in self.operator.items() if name not in ("n", "best_of")}
-        return replace(self, n=1, operator=operator)
+        return replace(self, n=1, operator=operator, overrides=self.overrides.without("n", "best_of"))
 
 
+PLAIN = {"prompt": ""}
+A_CHAT = {"messages": [{"role": "user", "content": ""}]}
 MAX_EXPLAINED = 1 << 20  # bytes; finding the exact error takes ten times as long as parsing
 
 
@@ -151,6 +156,8 @@ def request_from(
     own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
     refuse_locked([*own, *_in_kwargs(own)], defaults.locked)
     own = _without_untold(own, defaults.untold, warnings)
+    held = _held(defaults, is_chat="messages" in {**own, **ours})
+    own = held.applied(own, warnings)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own, **ours}
     given = {name: value for name, value in given.items() if name not in ours or value is not None}
     if not given.keys() & {"prompt", "continue", "messages"}:
@@ -161,18 +168,25 @@ def request_from(
     sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
     for i, one in enumerate(sequences if defaults.locked else ()):
         refuse_locked(one, defaults.locked, f"sequences[{i}].")
+    sequences = [held.applied_to_one(one, warnings, f"sequences[{i}].") for i, one in enumerate(sequences)]
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _distribute_lists(request, sequences, defaults)
     _distribute_lists(sampling, sequences, defaults)
     overrides = enumerate(sequences) if any(sequences) else ()
     request["sequences"] = tuple(_build(Override, own, f"sequences[{i}].") for i, own in overrides)
     request["sampling"] = _build(Sampling, sampling)
-    request["locked"] = dict(defaults.locked)
+    request["locked"] = {**held.locks, **defaults.locked}
     _set_diversity(request, defaults.diversity)
     warnings += islice(unread_arguments(given.get("messages")), MAX_WARNINGS)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     check_together(made, defaults.max_n)
     return made
+
+
+def _held(defaults: Defaults, *, is_chat: bool) -> Overrides:
+    """The operator's overrides that a request can have."""
+    held = defaults.overrides.without(*defaults.untold)
+    return held if is_chat else held.without(*CHAT)
 
 
 def _without_untold(own: Fields, untold: frozenset[str], warnings: list[str]) -> Fields:
@@ -218,11 +232,30 @@ def _preset(name: object, presets: Mapping[str, Mapping[str, Any]]) -> Mapping[s
     return presets[name]
 
 
-def canonical(fields: Mapping[str, Any]) -> Fields:
-    """A preset's fields by their canonical names; RequestError for those that a request may not have."""
+def canonical(fields: Mapping[str, Any], about: Mapping[str, Any] = PLAIN) -> Fields:
+    """A preset's fields by their canonical names; RequestError for those that a request may not have.
+
+    about: what the request is about.
+    """
     defaults = Defaults(strict=True)
-    request_from({"prompt": "", **fields}, defaults)
+    request_from({**about, **fields}, defaults)
     return _sort(dict(fields), CANONICAL, True, [])
+
+
+def read_overrides(given: Mapping[str, Any]) -> Overrides:
+    """An operator's overrides from a table or an object of fields, by any names; RequestError."""
+    parts: dict[str, Fields] = {"forced": {}, "added": {}, "defaults": {}}
+    for name, written in given.items():
+        value, part = split(name, written)
+        if CANONICAL.get(name, name) in NOT_HERE:
+            raise RequestError(f"{name} can be no override: it is a client's", param=name)
+        if value is not None:
+            about = A_CHAT if CANONICAL.get(name) in CHAT else PLAIN
+            parts[part] |= canonical({name: value}, about)
+    check_added(parts["added"])
+    for fields in parts.values():
+        canonical(fields, A_CHAT if fields.keys() & {*CHAT} else PLAIN)
+    return Overrides(**parts)
 
 
 def _sort(

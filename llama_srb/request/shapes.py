@@ -21,6 +21,7 @@ from llama_srb.request.values import (
     MAX_BIAS,
     MAX_DEPTH,
     MAX_MESSAGES,
+    MAX_SALT,
     MAX_TEXT_BYTES,
     MAX_TEXTS,
     RequestError,
@@ -265,6 +266,7 @@ def seed(value: object) -> object:
     return (value % 2**32 if value < 0 else value) % RANDOM_SEED
 
 
+SIDES = ("left", "right")
 MAX_CHECKED = 1 << 16  # characters of arguments: more are not parsed for a warning
 
 
@@ -365,6 +367,31 @@ def lora_fields(scales: LoraScales | None) -> dict[str, Any]:
     return {} if scales is None else {"lora": [{"id": which, "scale": scale} for which, scale in scales]}
 
 
+def cells_fields(scales: LoraScales | None, salt: str | None) -> dict[str, Any]:
+    """The engine's fields that say whose cells a prompt may use."""
+    return lora_fields(scales) | ({} if salt is None else {"cache_salt": salt})
+
+
+def cache_salt(value: object) -> object:
+    """A text of 1 to MAX_SALT characters."""
+    if value is None or (is_text(value) and isinstance(value, str) and 0 < len(value) <= MAX_SALT):
+        return value
+    raise wrong("cache_salt", value, f"a text of 1 to {MAX_SALT} characters")
+
+
+def limit_fields(kept: int | None, side: str | None) -> dict[str, Any]:
+    """The engine's fields that say to how many tokens a prompt is cut, and where."""
+    given = {"truncate_prompt_tokens": kept, "truncation_side": side}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def kept_tokens(value: object) -> object:
+    """The number of truncate_prompt_tokens, of which 0 is none; its row has the bounds."""
+    if value == 0 and not isinstance(value, bool):
+        raise wrong("truncate_prompt_tokens", value, "-1 or at least 1")
+    return value
+
+
 def logprobs_mode(value: object) -> object:
     """raw, processed or both, or vLLM's names: raw_logprobs, processed_logprobs."""
     mode = value.removesuffix("_logprobs") if isinstance(value, str) else value
@@ -374,15 +401,17 @@ def logprobs_mode(value: object) -> object:
 
 
 def ids(name: str, most: int | None = None) -> Callable[[object], object]:
-    """A list of token ids, each once; whether the vocabulary has them is known to the engine.
+    """A list of token ids, each once, or a text with commas; the engine knows which there are.
 
     most: of them; None: as many as there are.
     """
 
     def normalise(value: object) -> object:
-        if not isinstance(value, list | tuple) or (value and not is_tokens(value)):
+        given = [token_id(part) for part in value.split(",")] if isinstance(value, str) and value else value
+        given = given or ()
+        if not isinstance(given, list | tuple) or (given and not is_tokens(given)):
             raise wrong(name, value, "a list of token ids")
-        found = tuple(dict.fromkeys(value))
+        found = tuple(dict.fromkeys(given))
         if most is not None and len(found) > most:
             raise RequestError(f"{name} has {len(found)} token ids; it may have {most}", param=name)
         return found

@@ -15,6 +15,7 @@ MAX_BIAS = 1e9
 MAX_INDEX = 100_000  # index of a sequence: the engine's limit
 MAX_MESSAGES = 10_000
 MAX_ADAPTERS = 1024
+MAX_SALT = 1024  # characters: vLLM's limit
 MAX_ADAPTER_ID = 2**31 - 1
 MAX_ADAPTER_SCALE = 100  # the engine's limit
 MAX_EMBEDDED = 2048  # texts of one request: OpenAI's limit, and the engine's

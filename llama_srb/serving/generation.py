@@ -20,7 +20,7 @@ from llama_srb.engine.ranking.orders import Helpers
 from llama_srb.models.served import ServedModel
 from llama_srb.request import shapes
 from llama_srb.request.fields import CHAT, CompletionRequest, Limit
-from llama_srb.request.shapes import lora_fields
+from llama_srb.request.shapes import cells_fields
 from llama_srb.request.truncate import Command, truncate_prompt
 from llama_srb.request.values import RequestError
 from llama_srb.serving.admission import Reservation
@@ -109,7 +109,8 @@ def rank_of(
 ) -> Rank:
     """The ranking of a generation's events; reservations of its caller run the models that it needs."""
     by = request.rank_by
-    if by is not None and by.name == "following" and not isinstance(request.prompt, str):
+    is_read = isinstance(request.prompt, str) and request.truncate_prompt_tokens is None
+    if by is not None and by.name == "following" and not is_read:
         message = "rank_by is following, which needs a prompt that the model reads as it was sent:"
         raise RequestError(f"{message} not that of a task, and none that was cut to fit", param="rank_by")
 
@@ -126,7 +127,8 @@ def rank_of(
         if not texts:
             return []
         with scoring(context.judge(by), len(texts)) as reservation:
-            return await margins(reservation, texts, by.question, by.answers, JUDGED_AT_ONCE)
+            salt = cells_fields(None, request.cache_salt)
+            return await margins(reservation, texts, by.question, by.answers, JUDGED_AT_ONCE, salt)
 
     async def follow(texts: Sequence[str]) -> list[float]:
         assert by is not None
@@ -134,7 +136,7 @@ def rank_of(
         if not texts:
             return []
         with scoring(context.facts.served, len(texts)) as reservation:
-            prompt, lora = str(request.prompt), lora_fields(request.lora)
-            return await likelihoods(reservation, texts, prompt, by.text, JUDGED_AT_ONCE, lora)
+            prompt, cells = str(request.prompt), cells_fields(request.lora, request.cache_salt)
+            return await likelihoods(reservation, texts, prompt, by.text, JUDGED_AT_ONCE, cells)
 
     return ranking(request, max_held, Helpers(embed, judge, follow), generation.end_surplus)

@@ -17,7 +17,8 @@ from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest, Extension
-from llama_srb.request.parse import Defaults, canonical, refuse_locked
+from llama_srb.request.overrides import NO_OVERRIDES, Overrides
+from llama_srb.request.parse import Defaults, canonical, read_overrides, refuse_locked
 from llama_srb.request.rank_by import RankBy
 from llama_srb.request.story.meaning import Vectors
 from llama_srb.request.story.ruler import Counts
@@ -29,12 +30,24 @@ from llama_srb.tasks import Task, pin_of
 from llama_srb.tasks.presets import Preset
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Switched:
+    """What an admin has set for all clients while the server runs, until it is unset or the server ends.
+
+    preset: the name of the preset that they are.
+    """
+
+    preset: str | None = None
+    overrides: Overrides = NO_OVERRIDES
+
+
 class ModelFacts:
     """The facts of one model, of one or several that a server has."""
 
     def __init__(self, served: ServedModel, presets: Mapping[str, Preset]) -> None:
         self.served, self.pool, self.presets = served, served.pool, presets
         self._began = time.monotonic()
+        self.switched = Switched()
         self.ahead: dict[
             str, tuple[int, asyncio.Task[None]]
         ] = {}  # prompts for a pause, by client; their hash
@@ -71,14 +84,29 @@ class ModelFacts:
             strict=settings.strict,
             presets=fields,
             operator=canonical(settings.field_defaults),
+            overrides=read_overrides(settings.override),
         )
+        self.switch(self.switched)
+
+    def switch(self, to: Switched) -> None:
+        """Takes overrides besides those of the settings, of which what is forced stays."""
+        self.switched = to
+        overrides = self._defaults.overrides.over(to.overrides).at_most(self.settings.max_n)
+        operator = {**self._defaults.operator, **overrides.defaults}
+        self._held = dataclasses.replace(self._defaults, overrides=overrides, operator=operator)
+
+    @property
+    def held(self) -> Overrides:
+        """What holds for all clients, by the settings and by an admin."""
+        return self._held.overrides
 
     def defaults(self, caller: Caller) -> Defaults:
         """The defaults of request fields; n is at most the max_n of the caller's key."""
-        grant, defaults = caller.grant, self._defaults
+        grant, defaults = caller.grant, self._held
         if grant is None or grant.max_n is None:
             return defaults
-        return dataclasses.replace(defaults, n=min(defaults.n, grant.max_n), most_n=grant.max_n)
+        n, overrides = min(defaults.n, grant.max_n), defaults.overrides.at_most(grant.max_n)
+        return dataclasses.replace(defaults, n=n, most_n=grant.max_n, overrides=overrides)
 
     @property
     def name(self) -> str:

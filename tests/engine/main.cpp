@@ -58,6 +58,7 @@ int main(int argc, char ** argv) {
     add_file_cases(cases);
     add_token_cases(cases);
     add_sampler_cases(cases);
+    add_salt_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const test_case & c : cases) {
             printf("%s\n", c.name.c_str());

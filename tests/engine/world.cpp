@@ -201,6 +201,7 @@ request & world::ask(const asked & a) {
     g.mark_duplicates    = !a.dedupe.empty();
     g.retry_duplicates   = a.dedupe == "again";
     g.adapters.key       = a.adapters;
+    g.adapters.cells_key = a.salt == 0 ? a.adapters : 1000 * a.salt + a.adapters;
     g.priority           = a.priority;
     for (const std::string & text : a.scored) {
         g.texts.push_back({letters::tokens(text), 0});
@@ -247,7 +248,7 @@ void world::finish(const step_plan & plan, const std::string & sampled, int64_t 
     std::vector<planned_rows> all = plan.rows;
     for (const planned_prompt & p : plan.prompts) {
         const float no_logits = 0.0f;
-        rows.add(p.r->command->prompt, p.r->command->adapters.key, &no_logits, 1);
+        rows.add(p.r->command->prompt, p.r->cells_key(), &no_logits, 1);
         for (const planned_rows & started : plans.start_sequences(p, requests, prefixes.tree)) {
             all.push_back(started);
         }

@@ -61,6 +61,7 @@ struct asked {
     std::vector<std::string> then_stop   = {};
     bool                     return_free = false;
     uint64_t                 adapters    = 0;
+    uint64_t                 salt        = 0; // 0: none
     int32_t                  priority    = 0;
     int32_t                  first       = 0;  // finish
     std::vector<int32_t>     marks       = {}; // prune, by certainty

@@ -204,3 +204,63 @@ async def test_adapters_of_the_settings_have_their_names(serving: Serving, folde
     assert (await get(served, "/v1/adapters"))["data"] == []
     assert (await load(served, "buccaneer", "pirate.gguf"))[0] == 200
     assert [one["id"] for one in (await get(served, "/v1/adapters"))["data"]] == [2]
+
+
+# TabbyAPI
+
+
+async def test_tabby_loads_adapters_for_all_requests_and_unloads_them(serving: Serving, folder: Path) -> None:
+    served = await serving(adapters={"buccaneer": str(folder / "pirate.gguf")}, adapters_dir=str(folder))
+
+    async def scales() -> dict[str, float]:
+        return {one["name"]: one["scale"] for one in (await get(served, "/v1/adapters"))["data"]}
+
+    assert (await load(served, "noir", "deep/noir.gguf"))[0] == 200
+    wanted = [
+        {"name": "buccaneer", "scaling": 0.5},
+        {"name": "pirate"},
+        {"name": "link.gguf", "scaling": None},
+        {"name": "none"},
+        {"name": "storyteller"},
+    ]
+    status, told = await answer(served, "/v1/lora/load", {"loras": wanted, "skip_queue": True})
+    loaded = json.loads(told)
+    assert (status, loaded["success"], loaded["failure"]) == (
+        200,
+        ["buccaneer", "pirate", "link.gguf"],
+        ["none", "storyteller"],
+    )
+    assert loaded["warnings"] == [
+        "none is not loaded: lora_path is none.gguf; there is no such file in the folder for adapters",
+        "storyteller is not loaded: lora_name is storyteller, which is the name of a model",
+    ]
+    assert await scales() == {"noir": 0, "buccaneer": 0.5, "pirate": 1, "link.gguf": 1}
+    assert (await answer(served, "/v1/lora/load", {"loras": [{"name": "pirate", "scaling": 2}]}))[0] == 200
+    assert (await scales())["pirate"] == 2
+    assert await answer(served, "/v1/lora/unload", {}) == (200, "null\n")
+    assert await scales() == {"noir": 0, "buccaneer": 0}, "what others have loaded stays"
+    assert (await served.post(b"", "/v1/lora/unload"))[0] == 200
+
+
+@each_row(
+    ("loras", "message"),
+    [
+        ([], "loras is []; it must be a list of 1 to 1024 objects, {name, scaling}"),
+        ("x", 'loras is "x"; it must be a list of 1 to 1024 objects, {name, scaling}'),
+        ([{}], "loras[0] is {}; it must be an object with a name, and scaling or none"),
+        (
+            [{"name": "x", "scaling": 101}],
+            "loras[0].scaling is 101; it must be a number between -100 and 100",
+        ),
+    ],
+    ids=str,
+)
+async def test_a_wrong_list_of_adapters_is_refused(lending: Served, loras: Any, message: str) -> None:
+    assert await answer(lending, "/v1/lora/load", {"loras": loras}) == (400, message)
+
+
+@each_row("name", [*OUTSIDE, "../outside"])
+async def test_tabby_too_loads_nothing_outside_of_the_folder(lending: Served, name: str) -> None:
+    status, _ = await answer(lending, "/v1/lora/load", {"loras": [{"name": name}]})
+    assert status in (200, 403)
+    assert (await get(lending, "/v1/adapters"))["data"] == []

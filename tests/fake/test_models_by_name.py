@@ -22,7 +22,7 @@ from tests.support.sockets import connected, event, until
 
 LOADS = (  # have their own tests
     "load_model", "unload_model", "router_load", "router_unload", "tabby_load", "webui_load",
-    "unload_loaded",
+    "unload_loaded", "switch_overrides", "unload_overrides", "no_templates",
 )  # fmt: skip
 NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or on the server
     "drain", "extend", "cancel", "kobold_check", "kobold_abort", "kobold_logprobs", "stop_generation",
@@ -30,7 +30,7 @@ NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or 
     "create_file", "create_batch", "cancel_batch",
     "task_completions", "task_chat", "trial", "trial_prompt", "search_memory", *LOADS,
 }  # fmt: skip
-GENERATES_NOTHING = {"/api/show", "/api/pull"}
+GENERATES_NOTHING = {"/api/show", "/api/pull", "/v1/lora/unload"}
 NO_ADAPTER = {"embeddings", "vectors"}
 NAMED = [route for route in ROUTES if route.method == "POST" and route.handler.__name__ not in NO_MODEL]
 OF_A_CHAT = {
@@ -38,7 +38,8 @@ OF_A_CHAT = {
     "/v1/chat/completions/input_tokens",
 }  # fmt: skip
 OPS = ("generate", "chat", "score", "embed", "prefix", "tokenize", "detokenize", "template")
-REFUSED = {"/v1/load_lora_adapter": 403, "/v1/unload_lora_adapter": 404}  # no folder, no such adapter
+REFUSED = {"/v1/load_lora_adapter": 403, "/v1/unload_lora_adapter": 404,
+           "/v1/lora/load": 403}  # fmt: skip # no folder, no such adapter
 NO_INFILL = {"/infill"}  # the fake engine's model has no infill tokens
 
 

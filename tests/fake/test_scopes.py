@@ -41,6 +41,9 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         GET /openai/v1/models/{name}
         GET /v1/adapters
         GET /lora-adapters
+        GET /v1/sampling/override/list
+        GET /v1/sampling/overrides
+        GET /v1/template/list
         GET /v1/presets
         GET /v1/tasks
         GET /v1/samplers
@@ -171,6 +174,12 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         DELETE /drain
         POST /v1/load_lora_adapter
         POST /v1/unload_lora_adapter
+        POST /v1/lora/load
+        POST /v1/lora/unload
+        POST /v1/sampling/override/switch
+        POST /v1/sampling/override/unload
+        POST /v1/template/switch
+        POST /v1/template/unload
         POST /v1/models/{name}/load
         POST /v1/models/{name}/unload
         POST /models/load
@@ -237,6 +246,7 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/detokenize": TOKENS, "/v1/detokenize": TOKENS,
     "/v1/internal/decode": TOKENS, "/v1/token/decode": TOKENS,
     "/v1/load_lora_adapter": ADAPTER, "/v1/unload_lora_adapter": ADAPTER,
+    "/v1/lora/load": {"loras": [{"name": "x"}]}, "/v1/sampling/override/switch": {"preset": "creative"},
 }  # fmt: skip
 PARAMETERS = {
     "id": "0" * 32,

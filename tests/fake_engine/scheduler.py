@@ -40,10 +40,12 @@ class Scheduler:
         limit = command.get("max_tokens", 128)
         sequences = [make(index, limit) for index in range(command.get("n", 1))]
         taken = sum(len(r.running) for r in self.requests.values())
+        prompt_tokens = len(command["tokens"]) if "tokens" in command else len(tokenize(text))
+        kept = command.get("truncate_prompt_tokens", -1)
         request = Request(
             id=command["id"],
             n=len(sequences),
-            prompt_tokens=len(command["tokens"]) if "tokens" in command else len(tokenize(text)),
+            prompt_tokens=min(prompt_tokens, kept) if kept > 0 else prompt_tokens,
             seed=seed,
             running=list(sequences),
             echo=text if command.get("echo") else None,

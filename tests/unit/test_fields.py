@@ -33,6 +33,7 @@ from llama_srb.request.fields import (
     Row,
 )
 from llama_srb.request.parse import extension_from, request_from
+from llama_srb.request.shapes import SIDES
 from tests.fake_engine.fields import TABLE, Refused, check
 from tests.support.places import ROOT
 from tests.support.rows import each_row
@@ -104,6 +105,8 @@ def test_the_bounds_of_values_are_the_engines() -> None:
         assert OBJECTS["end"][unit]["maximum"] == finish.MAX_PASSAGES
     assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED
     assert COMMANDS["score"]["texts"]["maxItems"] == values.MAX_SCORED
+    assert COMMANDS["generate"]["cache_salt"]["maxLength"] == 4 * values.MAX_SALT  # bytes of a character
+    assert COMMANDS["generate"]["truncation_side"]["enum"] == list(SIDES)
 
 
 # Sent commands
@@ -122,6 +125,7 @@ COMMON: dict[str, Any] = {
     "return_entropies": True, "stop_token_ids": [1], "allowed_token_ids": [2],
     "include_stop_str_in_output": True, "skip_special_tokens": False, "end": {"sentences": 2},
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
+    "cache_salt": "s", "truncate_prompt_tokens": -1, "truncation_side": "right",
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", **COMMON, **SAMPLED},
@@ -167,7 +171,8 @@ def test_a_chats_command_has_the_fields_that_the_engine_reads() -> None:
 
 
 def test_the_other_commands_have_the_fields_that_the_engine_reads() -> None:
-    adapter = {"lora": [{"id": 0, "scale": 1}]}
+    adapter = {"lora": [{"id": 0, "scale": 1}], "cache_salt": "s", "truncate_prompt_tokens": 7}
+    adapter["truncation_side"] = "left"
     prefixes = [
         encode_prefix("17", request_from({"prompt": prompt} | adapter), "c", 1) for prompt in ("a", [1])
     ]

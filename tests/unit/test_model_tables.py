@@ -352,6 +352,7 @@ DEFAULTS = [
         'models.a.sampling is wrong: "temprature" is not a known field; did',
     ),
     ("sampling = { top_k = -9 }\n" + ONE, "sampling is wrong: top_k is -9; it must be"),
+    (ONE + "override = { prompt = 'x' }", "models.a.override is wrong: prompt can be no override"),
     (ONE + "engine_args = ['--temp', '-7']", "a flag of llama.cpp is wrong: temperature is -7.0; it must be"),
 ]
 
@@ -416,6 +417,7 @@ ENGINES: dict[str, bool] = {  # what a table has more: whether its engines stay
     "n = 2": True,
     "max_n = 9": True,
     "sampling = { temperature = 0.5 }": True,
+    "override = { temperature = 0.5 }": True,
     "engine_args = ['--temp', '0.5']": True,
     "unload_after = '5m'": True,
     "preload = true": True,

@@ -157,6 +157,8 @@ VALUES: dict[str, Any] = {
     "include_stop_str_in_output": True,
     "skip_special_tokens": False,
     "thinking_budget_message": "So.",
+    "cache_salt": "x",
+    "truncation_side": "right",
 }
 VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
 

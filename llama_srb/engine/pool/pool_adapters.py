@@ -51,7 +51,7 @@ class Adapters:
         self._one_engine = one_engine  # it serves all requests, and is told what changes
         self._names = dict(enumerate(engines.settings.adapters))  # by id; others have their file's
         self._loaded: tuple[Adapter, ...] | None = None  # None: no engine has been ready
-        self._next_id = len(self._names)
+        self._first_id = self._next_id = len(self._names)  # of one that is loaded later
         self._noted: Ready | None = None  # of the last engine whose list was taken
         change.listeners.append(self._note_ready)
 
@@ -59,6 +59,11 @@ class Adapters:
     def loaded(self) -> tuple[Adapter, ...]:
         """By id; empty until an engine has been ready."""
         return self._loaded or ()
+
+    @property
+    def switched_on(self) -> tuple[Adapter, ...]:
+        """Those that were loaded while the server runs, for requests without `lora`."""
+        return tuple(one for one in self.loaded if one.scale and one.id >= self._first_id)
 
     @property
     def ids(self) -> Mapping[str, int]:

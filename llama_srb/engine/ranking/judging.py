@@ -25,21 +25,23 @@ async def margins(
     question: Callable[[str], str],
     answers: Sequence[str],
     at_once: int,
+    cells: Mapping[str, Any] = {},
 ) -> list[float]:
     """How much likelier the first answer is than the second to the question about each text (natural log).
 
     CommandRefused with the engine's reason. The engine computes what prompts have in common once.
+    cells: the fields that say whose cells it may use.
     """
-    return await _each(texts, at_once, lambda text: _margin(runner, question(text), answers))
+    return await _each(texts, at_once, lambda text: _margin(runner, question(text), answers, cells))
 
 
 async def likelihoods(
-    runner: Runner, texts: Sequence[str], prompt: str, following: str, at_once: int, lora: Mapping[str, Any]
+    runner: Runner, texts: Sequence[str], prompt: str, following: str, at_once: int, cells: Mapping[str, Any]
 ) -> list[float]:
     """The mean log-probability of the tokens of `following` behind the prompt and each text."""
 
     async def mean(text: str) -> float:
-        (score,) = await _scores(runner, prompt=prompt + text, texts=[following], **lora)
+        (score,) = await _scores(runner, prompt=prompt + text, texts=[following], **cells)
         return score.logprob / max(score.count, 1)
 
     return await _each(texts, at_once, mean)
@@ -65,8 +67,8 @@ async def _each(
     return found
 
 
-async def _margin(runner: Runner, prompt: str, answers: Sequence[str]) -> float:
-    first, second = await _scores(runner, prompt=prompt, texts=list(answers))
+async def _margin(runner: Runner, prompt: str, answers: Sequence[str], cells: Mapping[str, Any]) -> float:
+    first, second = await _scores(runner, prompt=prompt, texts=list(answers), **cells)
     return first.logprob - second.logprob
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 from aiohttp import web
 
 from llama_srb.config import names
 from llama_srb.dialects import adapter_requests as adapters
+from llama_srb.dialects import tabby
+from llama_srb.dialects.common.response_types import warned
 from llama_srb.engine.exchange import CommandRefused
 from llama_srb.engine.pool.pool_adapters import NameTaken
 from llama_srb.http.context_of import context_of
+from llama_srb.http.middleware import json_response
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.context import RequestContext
 from llama_srb.serving.model_registry import ModelRegistry
@@ -51,6 +55,43 @@ class AdapterRoutes:
             raise adapters.not_found(name) from None
         return web.Response(text=adapters.removed(name))
 
+    async def tabby_load_lora_adapter(self, http: web.Request) -> web.Response:
+        """Loads adapters for all requests that name none; TabbyAPI's answer says which it has loaded."""
+        context = await context_of(http, self.registry)
+        success: list[str] = []
+        failure: dict[str, str] = {}
+        for wanted in tabby.loras_of(context.body):
+            try:
+                await self._switch_on(wanted, context)
+                success.append(wanted.name)
+            except (CommandRefused, RequestError) as error:
+                if isinstance(error, RequestError) and error.status == 403:
+                    raise
+                failure[wanted.name] = str(error)
+        why = tuple(f"{name} is not loaded: {reason}" for name, reason in failure.items())
+        answer: tabby.LorasLoaded = {"success": success, "failure": [*failure], **warned(why)}
+        return json_response(answer)
+
+    async def _switch_on(self, wanted: tabby.LoraToLoad, context: RequestContext) -> None:
+        self._require_usable(wanted.name, context)
+        adapters = context.facts.pool.adapters
+        folder, known = context.facts.settings.adapters_dir, adapters.ids.get(wanted.name)
+        paths = [Path(one.path) for one in adapters.loaded if one.id == known]
+        path = paths[0] if paths else await asyncio.to_thread(_named, folder, wanted.name)
+        await adapters.load(wanted.name, path, scale=wanted.scale, replaces=True)
+
+    async def tabby_unload_lora_adapter(self, http: web.Request) -> web.Response:
+        """Unloads what the handler above has loaded; adapters of the settings are off again."""
+        context = await context_of(http, self.registry, may_be_empty=True)
+        adapters, settings = context.facts.pool.adapters, context.facts.settings
+        for one in adapters.switched_on:
+            if one.name in settings.adapters:
+                await adapters.load(one.name, Path(one.path), replaces=True)
+            else:
+                with contextlib.suppress(KeyError):  # another request has unloaded it
+                    await adapters.unload(one.name)
+        return json_response(None)
+
     def _require_usable(self, name: str, context: RequestContext) -> None:
         """RequestError if a table could not have the name, or if it means something else."""
         if (why := names.fault(name)) is not None:
@@ -59,6 +100,16 @@ class AdapterRoutes:
         if found is not None and (found.adapter is None or found.model is not context.facts):
             what = "a model" if found.adapter is None else f"an adapter of {found.model.name}"
             raise RequestError(f"lora_name is {name}, which is the name of {what}", param="lora_name")
+
+
+def _named(folder: Path | None, name: str) -> Path:
+    """The adapter of this name in the folder, with or without .gguf; RequestError."""
+    try:
+        return _inside(folder, name)
+    except RequestError as error:
+        if error.status == 403:
+            raise
+        return _inside(folder, f"{name}.gguf")
 
 
 def _inside(folder: Path | None, given: str) -> Path:

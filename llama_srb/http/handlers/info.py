@@ -156,7 +156,8 @@ class Info:
 
     async def samplers(self, http: web.Request) -> web.Response:
         """All request fields, and the fields of other servers with what each is converted to."""
-        defaults = (await context_of(http, self._registry)).defaults.operator
+        held = (await context_of(http, self._registry)).defaults
+        defaults = {**held.operator, **held.overrides.forced}
         answer: Fields = {
             "samplers": cast(list[FieldRow], with_defaults(samplers_table(), defaults)),
             "request": cast(list[FieldRow], with_defaults(request_table(), defaults)),

@@ -18,6 +18,7 @@ from llama_srb.http.route import Route, Schema
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
+from llama_srb.request.shapes import SIDES
 from llama_srb.request.values import (
     INT32_MAX,
     MAX_EMBEDDED,
@@ -25,6 +26,7 @@ from llama_srb.request.values import (
     MAX_LOGPROBS,
     MAX_MESSAGES,
     MAX_PROMPTS,
+    MAX_SALT,
     MAX_SCORED,
     MAX_TEXTS,
 )
@@ -157,6 +159,7 @@ CONVERTED_SHAPES: dict[str, Schema] = {
 }
 
 # Fields of OpenAI's clients that are not rows; the dialects read them.
+LENGTHS: dict[str, Schema] = {"cache_salt": {"minLength": 1, "maxLength": MAX_SALT}}
 OPENAI_FIELDS: dict[str, Schema] = {
     "stream": {
         "type": ["boolean", "null"],
@@ -187,7 +190,7 @@ OPENAI_FIELDS: dict[str, Schema] = {
 
 
 def _base(row: Row) -> Schema:
-    bounds = {"minimum": row.low, "maximum": row.high}
+    bounds = {"minimum": row.low, "maximum": row.high, **LENGTHS.get(row.name, {})}
     return OF_TYPE[row.type] | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
@@ -317,6 +320,7 @@ def _texts_or_ids(most: int, description: str) -> Schema:
 
 
 MODEL = _maybe("string", "The served model's name.")
+SALT = _maybe("string", ROWS["cache_salt"].meaning, **LENGTHS["cache_salt"])
 SCORE = _object(
     {
         "texts": _texts_or_ids(MAX_SCORED, "The texts to score, each one after the same prompt."),
@@ -335,6 +339,7 @@ SCORE = _object(
         "cache": _maybe("boolean", "Use the prefix cache, and add the prompt to it.", default=True),
         "certainty": _maybe("boolean", "Also how certain the model is, on average.", default=False),
         "lora": {"anyOf": [ADAPTERS, {"type": "null"}], "description": ROWS["lora"].meaning},
+        "cache_salt": SALT,
         "model": MODEL,
     },
     "texts",
@@ -350,6 +355,18 @@ EMBEDDING_INPUT = _object(
         "dimensions": _maybe(
             "integer", "Only this many first numbers, normalized to length 1 again.", minimum=1
         ),
+        "truncate_prompt_tokens": _maybe(
+            "integer",
+            "A longer text is cut to so many tokens; -1: to what the model takes.",
+            minimum=-1,
+            maximum=INT32_MAX,
+        ),
+        "truncation_side": {
+            "enum": [*SIDES, None],
+            "default": "right",
+            "description": "Where it is cut: left, at its beginning, or right, at its end.",
+        },
+        "cache_salt": SALT,
         "model": MODEL,
         "user": {"description": "Not used."},
     },
