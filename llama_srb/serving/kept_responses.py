@@ -69,6 +69,10 @@ class KeptResponses:
     def __len__(self) -> int:
         return len(self._used)
 
+    def has(self, client: str, id: str) -> bool:
+        """Whether a response is kept; this is no use of it."""
+        return id in self._of.get(client, {}) and not self._is_old(client, id)
+
     def keep(self, client: str, response: KeptResponse) -> None:
         """Keeps a response, and forgets what is above the bounds then, which may be this one."""
         with self._lock:
@@ -92,22 +96,22 @@ class KeptResponses:
 
     def find(self, client: str, id: str) -> KeptResponse | None:
         """A response of the client, which is used now."""
-        return None if (found := self._chain(client, id, 1)) is None else found[0]
+        with self._lock:
+            if not self.has(client, id):
+                return None
+            self._use(client, id)
+            return self._of[client][id]
 
     def chain(self, client: str, id: str) -> list[KeptResponse] | None:
         """A response of the client and all that it goes on from, the first one first; None if one is gone."""
-        return self._chain(client, id, self.most)
-
-    def _chain(self, client: str, id: str, most: int) -> list[KeptResponse] | None:
         found: list[KeptResponse] = []
         before: str | None = id
         with self._lock:
-            own: dict[str, KeptResponse] = self._of.get(client, {})
-            while before is not None and len(found) < most:
-                if (one := own.get(before)) is None or self._is_old(client, before):
+            while before is not None:
+                if not self.has(client, before):
                     return None
-                found.append(one)
-                before = one.before
+                found.append(self._of[client][before])
+                before = found[-1].before
             found.reverse()
             for one in found:
                 self._use(client, one.id)

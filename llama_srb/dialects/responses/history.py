@@ -21,7 +21,6 @@ Json: TypeAlias = dict[str, Any]
 PREFIX = "resp_"  # before the id of a response
 REFERENCE = "item_reference"
 ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{32})_(i?)\d{1,6}", re.ASCII)
-GONE, RESPONSE_GONE = "item_not_found", "previous_response_not_found"
 NEVER = "this server keeps no responses (--responses 0)"
 SEND_IT, SEND_ALL = "send the item itself", "send the whole conversation as input"
 PREFIXES: Mapping[str, str] = {  # of the ids of items of the input
@@ -89,15 +88,15 @@ def whole_input(value: object) -> list[Any]:
 
 
 def response_gone(id: object, *, keeps: bool) -> RequestError:
-    reason = "which is not kept here (any more), or one before it is not" if keeps else f"but {NEVER}"
-    message = f"previous_response_id is {shown(id)}, {reason}: {SEND_ALL}"
-    return RequestError(message, param="previous_response_id", code=RESPONSE_GONE)
+    reason = "this response, or one before it, is not kept here (any more)" if keeps else NEVER
+    message = f"previous_response_id is {shown(id)}, but {reason}: {SEND_ALL}"
+    return RequestError(message, param="previous_response_id", code="previous_response_not_found")
 
 
 def item_gone(place: str, id: object, *, keeps: bool) -> RequestError:
-    reason = "which is not kept here (any more)" if keeps else f"but {NEVER}"
-    message = f"{place} is the item {shown(id)}, {reason}: {SEND_IT}"
-    return RequestError(message, param=place, status=404, code=GONE)
+    reason = "it is not kept here (any more)" if keeps else NEVER
+    message = f"{place} is the item {shown(id)}, but {reason}: {SEND_IT}"
+    return RequestError(message, param=place, status=404, code="item_not_found")
 
 
 class History:
