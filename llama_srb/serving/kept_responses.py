@@ -14,7 +14,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-OVERHEAD = 1024  # bytes that each one takes beside its content, about
+OVERHEAD = 4096  # bytes that each one counts beside its content: more than it takes, so that clients are few
 SHARE = 4  # one client has at most this part of the bytes of all
 SWEEP = 5.0  # seconds between two looks for what is too old
 SWEPT = 5000  # of them at once

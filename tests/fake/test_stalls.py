@@ -316,10 +316,12 @@ def test_no_kept_response_stops_the_event_loop(kind: str, server: Watched) -> No
     more = json.dumps({"input": "x", "previous_response_id": id, "max_output_tokens": 1}).encode()
     named = [{"type": "item_reference", "id": f"msg_{id.removeprefix('resp_')}_{i}"} for i in ("i0", "0")]
     often = json.dumps({"input": [*named * 4900, {"role": "user", "content": "x"}]}).encode()
+    once = json.dumps({"input": [named[0]], "max_output_tokens": 1}).encode()
     one = f"/v1/responses/{id}"
     for method, path, sent in (
         ("POST", "/v1/responses", more),
         ("POST", "/v1/responses", often),
+        ("POST", "/v1/responses", once),
         ("GET", one, None),
         ("GET", one + "/input_items?limit=100", None),
         ("DELETE", one, None),

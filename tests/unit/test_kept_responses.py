@@ -53,7 +53,7 @@ def test_what_is_kept_is_bounded_and_is_what_its_client_used_last(seed: int) -> 
                 own[id] = clock.now
         else:
             before = kept.sizes
-            one = response(f"{i}", size=dice.choice((0, 100, 3000, 9000, 20_000)))
+            one = response(f"{i}", size=OVERHEAD * dice.choice((0, 1, 3, 8, 20)))
             kept.keep(client, one)
             own[one.id], sizes[one.id] = clock.now, one.size
             for other in CLIENTS:  # nobody loses anything to a client that has more than its equal part

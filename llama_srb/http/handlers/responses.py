@@ -93,12 +93,14 @@ class Responses:
         chain = [] if named.response is None else self._kept.chain(client, named.response)
         if chain is None:
             raise responses.response_gone(body["previous_response_id"], keeps=keeps)
-        more = sum(len(one.input) + len(one.output) for one in chain)
-        more += sum(len(one.output) for id in named.items if (one := find(id)) is not None)
-        self._large.make_room(size, min(size + more, most), http[HELD], client)
+        there = [*chain, *(one for id in named.items if (one := find(id)) is not None)]
+        total = size + sum(len(one.input) + len(one.output) for one in there)
+        self._large.make_room(size, min(total, most), http[HELD], client)
         history = responses.History(find, most, size, keeps=keeps)
-        async with self._registry.bodies.turn(size + more):
-            return await without_stalling(size + more, _read, body, history, chain)
+        async with self._registry.bodies.turn(total):
+            return await asyncio.to_thread(
+                _read, body, history, chain
+            )  # items may be references to large ones
 
     async def _keeper(
         self, http: web.Request, body: Mapping[str, Any], asked: responses.Asked, output: responses.Output
