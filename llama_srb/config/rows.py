@@ -136,6 +136,13 @@ class Rows(BaseModel):
         "they are in the browser only).")
     stories_size: Annotated[int, BeforeValidator(size)] = Field(4 << 30, ge=1, le=2**63 - 1,
         description="Size of all stories together; above it none is taken.")
+    responses: int = Field(1000, ge=0, le=10_000,
+        description="Responses of /v1/responses that are kept in memory for each client, which may name them "
+        "in later requests; 0 keeps none.")
+    responses_size: Annotated[int, BeforeValidator(size)] = Field(256 << 20, ge=1 << 20, le=2**63 - 1,
+        description="Memory for the kept responses of all clients; one client has at most a quarter.")
+    responses_age: Annotated[float | None, BeforeValidator(duration)] = Field(86400.0, gt=0, le=2**31,
+        description="Time without use after which a response is forgotten, as 30m, 2h, 1d, or never.")
     default_form: Literal["events", "openai"] = Field("events",
         description="Form of /v1/completions' answers if no other rule of the form applies.")
     slots: bool = Field(True,

@@ -15,6 +15,7 @@ from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.handlers.overrides import OverrideRoutes
+from llama_srb.http.handlers.responses import Responses
 from llama_srb.http.memories.handlers import MemoryRoutes
 from llama_srb.http.middleware import headers_for, middlewares
 from llama_srb.http.request_keys import API_PREFIX, DIALECTS, ROWS
@@ -46,6 +47,7 @@ class HttpApi:
         self._loads = Loads(registry, info)
         self._groups = (
             generate,
+            Responses(registry, responder, service.responses, service.large),
             Compatibility(registry, responder),
             self._control,
             info,

@@ -50,10 +50,10 @@ from llama_srb.dialects.vectors import LlamacppVector, OllamaVector, OllamaVecto
 from llama_srb.http.handlers.adapter_loads import AdapterRoutes
 from llama_srb.http.handlers.compatibility import Compatibility
 from llama_srb.http.handlers.control import Control
-from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.handlers.overrides import OverrideRoutes
+from llama_srb.http.handlers.responses import Responses
 from llama_srb.http.route import JSON, NDJSON, SSE, Handler, Schema
 from llama_srb.serving.keys.scopes import (
     ADMIN,
@@ -74,7 +74,7 @@ class Path:
     """One row.
 
     scopes: a key must have one of them. answers: by content type, a type or a stream. request: the properties
-    of the body; None: there is no body. works, list_as: as a Route has them.
+    of the body; None: there is no body. works, list_as, queries: as a Route has them.
     """
 
     dialect: str
@@ -87,6 +87,7 @@ class Path:
     request: Schema | None = None
     works: bool = False
     list_as: str = ""
+    queries: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -151,6 +152,7 @@ RESPONSES: Schema = {
     "tool_choice": ANY, "parallel_tool_calls": MAYBE_SWITCH, "text": MAYBE_OBJECT, "reasoning": MAYBE_OBJECT,
     "include": MAYBE_LIST, "top_logprobs": MAYBE_COUNT, "metadata": MAYBE_OBJECT,
     "truncation": {"enum": ["auto", "disabled", None]}, "store": MAYBE_SWITCH,
+    "previous_response_id": MAYBE_TEXT,
 }  # fmt: skip
 
 NATIVE = {JSON: LlamacppText | list[LlamacppText], SSE: llamacpp.TEXTS}
@@ -161,7 +163,30 @@ RESPONSE = {JSON: responses.ResponseObject, SSE: responses.EVENTS}
 # The paths
 # ----------------------------------------------------------------------------------------------------
 
+
 # fmt: off
+def _responses(path: str) -> tuple[Path, ...]:
+    """The rows of OpenAI's responses; path: of all of them."""
+    one = path + "/{response_id}"
+    rows = (
+        Path("responses", "POST", path, CHAT, Responses.create_response,
+            "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
+            RESPONSE, RESPONSES),
+        Path("responses", "POST", path + "/input_tokens", CHAT, Responses.response_input_tokens,
+            "The tokens of the prompt of a response.", {JSON: responses.InputTokens}, RESPONSES),
+        Path("responses", "GET", one, CHAT, Responses.get_response,
+            "A response of the caller that is kept.", {JSON: responses.ResponseObject}, works=True),
+        Path("responses", "DELETE", one, CHAT, Responses.delete_response,
+            "Forgets a response of the caller.", {JSON: responses.DeletedResponse}),
+        Path("responses", "GET", one + "/input_items", CHAT, Responses.list_input_items,
+            "The items that the caller has sent for a response.", {JSON: responses.InputItems}, works=True,
+            queries=("limit", "after", "order")),
+    )
+    if path == "/v1/responses":
+        return rows
+    return tuple(
+        replace(row, summary=f"The same as /v1/responses{row.path.removeprefix(path)}.") for row in rows
+    )
 _PATHS = (
     Path("llamacpp", "POST", "/completion", COMPLETE, reply,
         "n continuations in llama-server's form: objects, or frames.", NATIVE, PROMPT),
@@ -313,26 +338,15 @@ _PATHS = (
     Path("openai", "POST", "/v1/template/unload", ADMIN, OverrideRoutes.no_templates,
         "TabbyAPI: refused in the same way.", {}, {}),
 
-    Path("responses", "POST", "/v1/responses", CHAT, Generate.responses,
-        "One answer to a conversation, in the form of OpenAI's responses: items, or events.",
-        RESPONSE, RESPONSES),
-    Path("responses", "POST", "/responses", CHAT, Generate.responses, "The same as /v1/responses.",
-        RESPONSE, RESPONSES),
-    Path("responses", "POST", "/openai/v1/responses", CHAT, Generate.responses, "The same as /v1/responses.",
-        RESPONSE, RESPONSES),
+    *_responses("/v1/responses"),
+    *_responses("/responses"),
+    *_responses("/openai/v1/responses"),
     Path("openai", "POST", "/v1/chat/completions/input_tokens", CHAT, Compatibility.count_tokens,
         "llama-server: the tokens of the prompt of a chat.",
         {JSON: responses.InputTokens}, {"messages": MESSAGES}),
     Path("openai", "POST", "/chat/completions/input_tokens", CHAT, Compatibility.count_tokens,
         "The same as /v1/chat/completions/input_tokens.",
         {JSON: responses.InputTokens}, {"messages": MESSAGES}),
-    Path("responses", "POST", "/v1/responses/input_tokens", CHAT, Compatibility.count_tokens,
-        "The tokens of the prompt of a response.", {JSON: responses.InputTokens}, RESPONSES),
-    Path("responses", "POST", "/responses/input_tokens", CHAT, Compatibility.count_tokens,
-        "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
-    Path("responses", "POST", "/openai/v1/responses/input_tokens", CHAT, Compatibility.count_tokens,
-        "The same as /v1/responses/input_tokens.", {JSON: responses.InputTokens}, RESPONSES),
-
     Path("ollama", "POST", "/api/generate", COMPLETE, reply,
         "n continuations: lines of JSON, or one object.",
         {JSON: ollama.Generated, NDJSON: ollama.TEXT_LINES}, OLLAMA),

@@ -35,6 +35,10 @@ PARAMETERS: dict[str, tuple[str, Schema]] = {
     "document": ("The document's id, of 1 to 512 bytes. It may have slashes.", {"type": "string"}),
     "file_id": ("The file's id.", {"type": "string"}),
     "batch_id": ("The batch's id.", {"type": "string"}),
+    "response_id": (
+        "The response's id, with or without `resp_`.",
+        {"type": "string"},
+    ),
     "story": (
         "The story's id.",
         {"type": "string", "pattern": "^[a-z0-9_-]{1,100}$"},
@@ -46,7 +50,7 @@ QUERY: dict[str, tuple[str, Schema]] = {
         {"type": "string"},
     ),
     "limit": (
-        "The most entries of the list: of documents up to 500, of files up to 10,000, of batches 100.",
+        "The most entries of the list: of documents up to 500, files 10,000, batches and items 100.",
         {"type": "integer", "minimum": 1},
     ),
     "after": (
@@ -69,6 +73,7 @@ PATTERNS = {
     "index": "[0-9]{1,9}",
     "file": ".+",
     "document": ".+",
+    "response_id": "[^/]*[0-9][^/]*",  # /v1/responses/compact, which is not here, is none
 }  # other parameters are any text without a slash
 
 

@@ -19,6 +19,7 @@ from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.info import Info
 from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.handlers.overrides import OverrideRoutes
+from llama_srb.http.handlers.responses import Responses
 from llama_srb.http.memories.routes import MEMORIES
 from llama_srb.http.response_types import (
     AbortedRequests,
@@ -306,13 +307,27 @@ def _of_others(path: foreign.Path) -> Route:
         answers[200] = Answer(path.summary, path.answers)
     own = (path.method, path.path, path.scopes, path.handler, path.summary)
     name = path.name + "Body" if path.request is not None else ""
-    return Route(*own, answers, name, path.dialect, works=path.works, body=path.request, list_as=path.list_as)
+    return Route(
+        *own, answers, name, path.dialect, works=path.works, body=path.request, list_as=path.list_as,
+        queries=path.queries,
+    )  # fmt: skip
 
 
 NO_SUCH_MODEL = {404: json_of("There is no such model.", Error)}
 NO_TEMPLATES = {501: json_of("Templates are the server's settings.", Error)}
 HAS_REQUESTS = {409: json_of("It has requests, whose number is in the message.", Error)}
+NO_SUCH_RESPONSE = {404: json_of("The caller has no response of this id here, or no more.", Error)}
+WRONG_QUERY = {400: json_of("A parameter of the query is wrong.", Error)}
+NO_SUCH_ITEM = {
+    404: json_of(
+        "There is no such model, or an item that the input names is not kept here (any more).", Error
+    )
+}
+ANY_RESPONSE = tuple(prefix + "/responses" for prefix in ("/v1", "", "/openai/v1"))
 MORE_ERRORS = {
+    **{path + more: NO_SUCH_ITEM for path in ANY_RESPONSE for more in ("", "/input_tokens")},
+    **{path + "/{response_id}": NO_SUCH_RESPONSE | WRONG_QUERY for path in ANY_RESPONSE},
+    **{path + "/{response_id}/input_items": NO_SUCH_RESPONSE | WRONG_QUERY for path in ANY_RESPONSE},
     **dict.fromkeys(("/models/load", "/v1/model/load", "/v1/internal/model/load"), NO_SUCH_MODEL),
     **dict.fromkeys(
         ("/models/unload", "/v1/model/unload", "/v1/internal/model/unload"), NO_SUCH_MODEL | HAS_REQUESTS
@@ -335,7 +350,8 @@ def _complete(route: Route) -> Route:
 
 
 NAMING = frozenset({  # serve the model which a request names
-    Generate.completions, Generate.chat_completions, Generate.responses, Generate.fim_completions,
+    Generate.completions, Generate.chat_completions, Generate.fim_completions,
+    Responses.create_response, Responses.response_input_tokens,
     Generate.prefix, Generate.score, Generate.embeddings, TaskRoutes.exact_prompt, Compatibility.reply,
     Compatibility.ask, Compatibility.count_tokens, Compatibility.pull, Compatibility.vectors,
     Compatibility.kobold_perf, Info.adapters, Info.lora_adapters, Info.samplers, Info.openapi,

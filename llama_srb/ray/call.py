@@ -11,8 +11,9 @@ from typing import Any
 import orjson
 
 from llama_srb.dialects.openai import error_body
+from llama_srb.dialects.responses.history import is_reference
 from llama_srb.request.json_text import read_json
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import MAX_MESSAGES, RequestError
 
 Headers = list[tuple[str, str]]
 
@@ -27,7 +28,8 @@ OF_THIS_END = HOP_BY_HOP | {
 NEW_ID = re.compile(rb'"id": ?"(?:[a-z]+[-_])?([0-9a-f]{32})"')
 LONGEST_ID = 80  # bytes that NEW_ID matches at most
 START, NEW_REQUEST = '{"event": "start"', re.compile(r'"request": ?"([0-9a-f]{32})"')
-ID_IN_PATH = re.compile(r"/v1/completions/(?:[a-z]+[-_])?([0-9a-f]{32})(?:/|$)")
+ID_IN_PATH = re.compile(r"/(?:v1/completions|responses)/(?:[a-z]+[-_])?([0-9a-f]{32})(?:/|$)")
+NAMED = re.compile(r"(?:[a-z]+[-_])?([0-9a-f]{32})(?:_i?\d+)?")  # a request, or an item of its answer
 WORKER = re.compile(r"/w/([A-Za-z0-9_-]{1,64})(?=/)")
 
 
@@ -113,12 +115,16 @@ def prompt_of(fields: dict[str, Any]) -> str:
 
 
 def id_of(path: str, fields: dict[str, Any]) -> str | None:
-    """The id of the earlier request that this one is about: it is in the path or in `continue`."""
+    """The id of the earlier request that this one is about: it is in the path, or the body names it."""
     if found := ID_IN_PATH.search(path):
         return found[1]
     named = fields.get("continue")
-    id = named.get("id") if isinstance(named, dict) else None
-    return id.rpartition("-")[2] if isinstance(id, str) else None
+    ids = [named.get("id") if isinstance(named, dict) else None, fields.get("previous_response_id")]
+    items = fields.get("input")
+    items = items[:MAX_MESSAGES] if isinstance(items, list) else []
+    ids += [one.get("id") for one in items if is_reference(one)]
+    found = next((NAMED.fullmatch(id) for id in ids if isinstance(id, str)), None)
+    return found[1] if found else None
 
 
 def refusal(status: int, message: str, code: str, headers: Headers | None = None) -> list[Head | bytes]:

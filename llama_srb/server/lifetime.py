@@ -100,6 +100,7 @@ async def serve(
                         helpers.append(begin(sweep(runner.server), f"{name} connections"))
                     helpers.append(begin(reload.run(hangup), "SIGHUP"))
                     helpers.append(begin(trim_when_grown(), "freed memory"))
+                    helpers.append(begin(service.responses.sweep(), "kept responses"))
                     async with _grpc(service, reload) as rpc, residency:
                         async with reload.models():
                             if await _start(residency, registry, stopping[0], on_loading):

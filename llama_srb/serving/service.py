@@ -5,6 +5,7 @@ from __future__ import annotations
 from llama_srb.config import Settings
 from llama_srb.serving.batches.service import BatchService
 from llama_srb.serving.bodies import LargeBodies
+from llama_srb.serving.kept_responses import KeptResponses
 from llama_srb.serving.keys.access import Access
 from llama_srb.serving.memories import MemoryAccess
 from llama_srb.serving.model_registry import ModelRegistry
@@ -26,4 +27,5 @@ class Service:
         self.settings, self.registry, self.access = settings, registry, access
         registry.memories = memories
         self.running, self.large = Running(settings.max_unread), LargeBodies(settings.max_body)
+        self.responses = KeptResponses(settings.responses, settings.responses_size, settings.responses_age)
         self.batches, self.stories = BatchService(settings, access), stories

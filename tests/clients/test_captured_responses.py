@@ -105,11 +105,40 @@ def test_a_request_is_answered_as_its_client_expects(agents: dict[str, Server], 
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_needs_something_stored_is_refused_by_name(agents: dict[str, Server], what: str) -> None:
+def test_what_is_not_here_is_refused_by_name(agents: dict[str, Server], what: str) -> None:
     status, _, data = OPENAI[what].send(agents["esw"])
     error = json.loads(data)["error"]
     assert (status, error["param"], error["type"]) == (400, REFUSED[what], "invalid_request_error")
-    assert "nothing is stored here" in error["message"]
+    assert "here" in error["message"]
+
+
+SHELL = {
+    "type": "function", "name": "shell", "description": "Runs a command.",
+    "parameters": {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]},
+}  # fmt: skip
+
+
+def test_the_ai_sdk_names_a_thought_and_openais_agents_the_response(agents: dict[str, Server]) -> None:
+    """As @ai-sdk/openai 3.0.141 and openai-agents 0.24.0 send it (tests/conformance/responses.py)."""
+    server, user = (
+        agents["esw"],
+        {"role": "user", "content": [{"type": "input_text", "text": "What is here?"}]},
+    )
+    asked = {"model": "agent", "tools": [SHELL], "tool_choice": "auto"}
+    _, first = server.json("POST", "/v1/responses", asked | {"input": [user]})
+    thought, call = first["output"]
+    said = {name: call[name] for name in ("type", "call_id", "name", "arguments")}
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "README.md"}
+    reference = {"type": "item_reference", "id": thought["id"]}
+    forms = (
+        {"input": [user, reference, said, result]},
+        {"input": [result], "previous_response_id": first["id"]},
+        {"input": [user, thought, call, result], "store": False},
+    )
+    answers = [server.json("POST", "/v1/responses", asked | one)[1] for one in forms]
+    texts = [[text_of(item) for item in one["output"]] for one in answers]
+    assert texts == [[ANSWER]] * 3
+    assert len({one["usage"]["input_tokens"] for one in answers}) == 1
 
 
 def test_codexs_next_request_finds_its_prompt_in_the_cache(agents: dict[str, Server]) -> None:

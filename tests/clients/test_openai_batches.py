@@ -74,6 +74,8 @@ def test_a_batch_of_each_endpoint(openai: OpenAI, tmp_path: Path, endpoint: str)
     assert sorted(ids(answers)) == ids(lines)
     assert {one["response"]["status_code"] for one in answers} == {200}
     assert {one["response"]["body"]["object"] for one in answers} == {OBJECTS[endpoint]}
+    kept = [one["response"]["body"].get("store", False) for one in answers]
+    assert kept == [False] * 5, "a batch's responses would push out all others"
     choices = [len(one["response"]["body"].get("choices", ())) for one in answers]
     assert set(choices) == {lines[0]["body"].get("n", 0)}
 

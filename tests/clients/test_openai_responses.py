@@ -270,11 +270,10 @@ def test_a_response_is_the_best_of_four(openai: OpenAI) -> None:
 @each_row(
     ("fields", "param", "message"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id", "nothing is stored here"),
-        ({"conversation": "conv_1"}, "conversation", "nothing is stored here"),
-        ({"background": True}, "background", "nothing is stored here"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "send the whole conversation as input"),
+        ({"conversation": "conv_1"}, "conversation", "there are no conversations here"),
+        ({"background": True}, "background", "no response goes on by itself here"),
         ({"script": {"n": 4}}, "n", "a response is one answer"),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]", "send the item itself"),
         ({"tools": [{"type": "function", "name": ""}]}, "tools", "tools[0].name"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
          "input[0].content[0]", "only text"),
@@ -313,11 +312,53 @@ def test_tools_that_the_template_does_not_know_are_a_warning(lasting: Server) ->
             client.responses.create(model="x", input=HELLO, tools=FUNCTIONS, tool_choice="required")
 
 
-def test_nothing_is_stored(openai: OpenAI) -> None:
-    answer = respond(openai, store=True)
-    assert answer.model_dump()["store"] is False
-    with pytest.raises(NotFoundError):
-        openai.responses.retrieve(answer.id)
+def test_a_response_goes_on_from_an_earlier_one(openai: OpenAI) -> None:
+    """The instructions of the earlier one are not carried over, as OpenAI says; its items are."""
+    first = respond(openai, instructions="Be brief. " * 20, temperature=0)
+    assert first.store
+    sent: Any = {"input": "And tomorrow?", "temperature": 0}
+    second = respond(openai, previous_response_id=first.id, **sent)
+    (said,) = first.output
+    conversation: Any = [
+        {"role": "user", "content": HELLO},
+        said,
+        {"role": "user", "content": "And tomorrow?"},
+    ]
+    named = [conversation[0], {"type": "item_reference", "id": said.id}, conversation[2]]
+    for whole in (conversation, named):
+        again = respond(openai, **sent | {"input": whole}, store=False)
+        assert again.usage
+        assert second.usage
+        assert again.output_text == second.output_text
+        assert again.usage.input_tokens == second.usage.input_tokens
+        with pytest.raises(NotFoundError):
+            openai.responses.retrieve(again.id)
+    counted = openai.responses.input_tokens.count(
+        model="chat", input="And tomorrow?", previous_response_id=first.id
+    )
+    assert counted.input_tokens == second.usage.input_tokens
+    assert second.previous_response_id == first.id
+
+
+def test_a_stored_response_is_read_and_deleted(openai: OpenAI) -> None:
+    *_, last = stream(openai, input=[{"role": "user", "content": one} for one in "abc"])
+    assert last.type == "response.incomplete"
+    kept = openai.responses.retrieve(last.response.id)
+    assert kept == last.response
+    items = openai.responses.input_items.list(kept.id, limit=2, order="asc")
+    assert [item.content for item in items] == [*"abc"]  # type: ignore[union-attr]
+    assert len({item.id for item in items}) == 3
+    openai.responses.delete(kept.id)
+    with pytest.raises(BadRequestError) as refused:
+        respond(openai, previous_response_id=kept.id)
+    assert refused.value.code == "previous_response_not_found"
+    for gone in (openai.responses.retrieve, openai.responses.delete, openai.responses.input_items.list):
+        with pytest.raises(NotFoundError) as caught:
+            gone(kept.id)
+        assert caught.value.code == "response_not_found"
+    with pytest.raises(NotFoundError) as missing:
+        respond(openai, input=[{"type": "item_reference", "id": kept.output[0].id}])
+    assert (missing.value.code, missing.value.param) == ("item_not_found", "input[0]")
 
 
 async def test_a_client_that_leaves_ends_its_response(server: Server) -> None:

@@ -132,6 +132,15 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /v1/responses/input_tokens
         POST /responses/input_tokens
         POST /openai/v1/responses/input_tokens
+        GET /v1/responses/{response_id}
+        DELETE /v1/responses/{response_id}
+        GET /v1/responses/{response_id}/input_items
+        GET /responses/{response_id}
+        DELETE /responses/{response_id}
+        GET /responses/{response_id}/input_items
+        GET /openai/v1/responses/{response_id}
+        DELETE /openai/v1/responses/{response_id}
+        GET /openai/v1/responses/{response_id}/input_items
         POST /api/chat
         POST /chat
         POST /v1/chat/completions/input_tokens
@@ -258,6 +267,7 @@ PARAMETERS = {
     "file_id": "f",
     "batch_id": "b",
     "story": "s",
+    "response_id": "resp_" + "0" * 32,
 }
 BODY = {"prompt": "x", "n": 1, "max_tokens": 1, "max_length": 1, "n_predict": 1,
         "options": {"num_predict": 1}}  # fmt: skip

@@ -285,3 +285,48 @@ def test_no_answer_stops_the_event_loop(kind: str, server: Watched) -> None:
     method, path, fields = ANSWERS[kind]
     data = None if fields is None else json.dumps(fields).encode()
     assert server.longest(lambda: request(server, method, path, data)) <= LONGEST
+
+
+# Kept responses
+
+HALF = LARGEST // 2
+INPUTS: dict[str, Callable[[], list[Any]]] = {  # of a response that later requests name
+    "one text": lambda: [{"role": "user", "content": "a" * HALF}],
+    "messages": lambda: [{"role": "user", "content": "x" * (HALF // 10_000)}] * 4900,
+    "parts": lambda: [{"role": "user", "content": [{"type": "input_text", "text": "a" * 2000}] * 3500}],
+    "unknown members": lambda: [{"role": "user", "content": "x", "y": {str(i): [] for i in range(150_000)}}],
+    "unknown lists": lambda: [{"role": "user", "content": "x", "y": [[]] * 190_000}],
+}
+
+
+@each_row("kind", [*INPUTS])
+def test_no_kept_response_stops_the_event_loop(kind: str, server: Watched) -> None:
+    """It is kept, gone on from, its items are named often, it is read, listed and forgotten."""
+    asked: dict[str, Any] = {"input": INPUTS[kind](), "max_output_tokens": 1}
+    data = json.dumps(asked).encode()
+    kept: list[str] = []
+
+    def keep() -> None:
+        answer = json.loads(request(server, "POST", "/v1/responses", data))
+        assert answer.get("store"), answer
+        kept.append(answer["id"])
+
+    assert server.longest(keep) <= LONGEST, "keep"
+    id = kept[-1]
+    more = json.dumps({"input": "x", "previous_response_id": id, "max_output_tokens": 1}).encode()
+    named = [{"type": "item_reference", "id": f"msg_{id.removeprefix('resp_')}_{i}"} for i in ("i0", "0")]
+    often = json.dumps({"input": [*named * 4900, {"role": "user", "content": "x"}]}).encode()
+    once = json.dumps({"input": [named[0]], "max_output_tokens": 1}).encode()
+    one = f"/v1/responses/{id}"
+    for method, path, sent in (
+        ("POST", "/v1/responses", more),
+        ("POST", "/v1/responses", often),
+        ("POST", "/v1/responses", once),
+        ("GET", one, None),
+        ("GET", one + "/input_items?limit=100", None),
+        ("DELETE", one, None),
+    ):
+        longest = server.longest(
+            lambda method=method, path=path, sent=sent: request(server, method, path, sent)
+        )  # type: ignore[misc]
+        assert longest <= LONGEST, (method, path, (sent or b"")[:60], longest)

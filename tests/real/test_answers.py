@@ -109,6 +109,17 @@ STORIES: list[tuple[str, str, Any, dict[str, str], int]] = [
     ("GET /v1/stories/{story}", "", None, {}, 404),
     ("DELETE /v1/stories/{story}", "", None, {}, 404),
 ]
+KEPT: list[tuple[str, str, int]] = [  # one after the other: a route of a kept response, its query, the status
+    ("GET /responses/{response_id}", "", 200),
+    ("GET /responses/{response_id}", "?stream=true", 400),
+    ("GET /responses/{response_id}/input_items", "?limit=1&order=asc", 200),
+    ("GET /responses/{response_id}/input_items", "?limit=0", 400),
+    ("DELETE /responses/{response_id}", "", 200),
+    ("DELETE /responses/{response_id}", "", 404),
+    ("GET /responses/{response_id}", "", 404),
+    ("GET /responses/{response_id}/input_items", "", 404),
+]
+RESPONSES = ("/v1", "", "/openai/v1")
 PREFIXES = ("", "/openai")
 TASK = """
 [memories.notes]
@@ -180,6 +191,8 @@ def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
     answered = {(case.route, case.form) for case in CASES if case.status == 200}
     answered |= {(route, JSON) for route in OF_RUNNING}
     answered |= {(route, JSON) for route, *_, status in STORIES if status == 200}
+    kept = [route.split() for route, _, status in KEPT if status == 200]
+    answered |= {(f"{method} {prefix}{path}", JSON) for prefix in RESPONSES for method, path in kept}
     storing = [(route, form) for route, _, status, form in STORING if status == 200]
     answered |= {
         (route.replace("/", prefix + "/", 1), form) for route, form in storing for prefix in PREFIXES
@@ -284,6 +297,27 @@ def test_stories_answer_as_described(storyteller: Server, description: Descripti
     assert json.loads(data)["data"][0]["state"] == "removed"
 
 
+@pytest.mark.parametrize("prefix", RESPONSES)
+def test_kept_responses_answer_as_described(
+    storyteller: Server, description: Description, prefix: str
+) -> None:
+    asked = {"input": [{"role": "user", "content": one} for one in "ab"], "max_output_tokens": 2}
+    _, first = storyteller.json("POST", f"{prefix}/responses", asked)
+    for plain, query, wanted in KEPT:
+        method, path = plain.split()
+        at = prefix + path.format(response_id=first["id"]) + query
+        status, headers, data = storyteller.call(method, at)
+        assert (status, headers.get_content_type()) == (wanted, JSON), (plain, data)
+        description.check(f"{method} {prefix}{path}", status, JSON, data)
+    for fields, wanted in (
+        ({"previous_response_id": first["id"], "input": "x"}, 400),
+        ({"input": [{"type": "item_reference", "id": first["output"][0]["id"]}]}, 404),
+    ):
+        status, _, data = storyteller.call("POST", f"{prefix}/responses", fields)
+        assert status == wanted
+        description.check(f"POST {prefix}/responses", status, JSON, data)
+
+
 async def test_a_websockets_messages_are_as_declared(storyteller: Server) -> None:
     schema = closed(TypeAdapter(Message).json_schema())
     description = Description({"paths": {}, "components": {}})
@@ -354,7 +388,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def call(server: Server, route: Route, body: Any, **headers: str) -> tuple[int, bytes]:
     path = route.path.format(id="17", index="0", name="none", file="none.css", memory="none", document="none",
-                             file_id="none", batch_id="none", story="none")  # fmt: skip
+                             file_id="none", batch_id="none", story="none", response_id="resp_0")  # fmt: skip
     with closing(server.connect()) as connection:
         connection.request(route.method, path, body, headers)
         response = connection.getresponse()

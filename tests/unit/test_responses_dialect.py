@@ -222,12 +222,31 @@ def test_an_answer_repeats_the_request() -> None:
         "instructions": "Be brief.", "metadata": {"a": "b"}, "temperature": 0.5, "top_p": 0.25, "tools": TOOLS,
         "tool_choice": "none", "parallel_tool_calls": False, "max_output_tokens": 8, "truncation": "auto",
         "reasoning": {"effort": "low", "summary": None}, "user": "u", "prompt_cache_key": "k",
+        "presence_penalty": 0.5,
     }  # fmt: skip
     made = body(RUN, **asked)
-    assert {name: made[name] for name in asked} == asked
+    weather, *others = TOOLS
+    told = {
+        "tools": [weather | {"description": None}, *others],
+        "frequency_penalty": 0,
+        "presence_penalty": 0.5,
+    }
+    assert {name: made[name] for name in asked | told} == asked | told
     assert (made["store"], made["previous_response_id"], made["background"]) == (False, None, False)
     (warning,) = made["warnings"]
     assert warning == 'tools[3] is of type "web_search", which this server does not have'
+
+
+def test_what_an_answer_repeats_is_whole() -> None:
+    """As Open Responses' schema has it."""
+    schema = {"type": "object"}
+    form = {"type": "json_schema", "schema": schema}
+    whole = form | {"name": "", "description": None, "strict": True}
+    made = body(
+        RUN, text={"format": form, "verbosity": "low"}, tools=[item("function", name="f", strict=False)]
+    )
+    assert made["text"] == {"format": whole, "verbosity": "low"}
+    assert made["tools"] == [item("function", name="f", description=None, parameters=None, strict=False)]
 
 
 def test_llama_servers_fields_are_in_the_events_that_its_clients_read() -> None:
@@ -414,17 +433,13 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": None}, "input", "input is missing"),
     ({"input": []}, "input", "input is []; it must be a text, or a list of items, at least one"),
     ({"input": [7]}, "input[0]", "input[0] is 7; it must be an object with a type"),
-    ({"input": [item("item_reference", id="m")]}, "input[0]",
-     "input[0] is an item_reference, but nothing is stored here; send the item itself"),
     ({"input": [item("web_search_call", id="m")]}, "input[0]", 'input[0].type is "web_search_call"; it must be'),
     ({"input": [USER | {"content": [IMAGE]}]}, "input[0].content[0]",
      'input[0].content[0] is of type "input_image"; this server takes only text'),
     ({"input": [{"role": "model", "content": "x"}]}, "input[0].role", 'input[0].role is "model"; it must be one of'),
     ({"input": [item("function_call", name="x", arguments="{}")]}, "input[0].call_id", "input[0].call_id is null"),
-    ({"previous_response_id": "resp_1"}, "previous_response_id",
-     'previous_response_id is "resp_1", but nothing is stored here: send the whole conversation as input'),
-    ({"conversation": "conv_1"}, "conversation", 'conversation is "conv_1", but nothing is stored here'),
-    ({"background": True}, "background", "background is true, but nothing is stored here"),
+    ({"conversation": "conv_1"}, "conversation", 'conversation is "conv_1", but there are no conversations here'),
+    ({"background": True}, "background", "background is true, but no response goes on by itself here"),
     ({"prompt": {"id": "p"}}, "prompt", 'prompt is {"id": "p"}, but no prompts are stored here'),
     ({"messages": []}, "messages", "messages is [], but that belongs to /v1/chat/completions"),
     ({"timings_per_token": 1}, "timings_per_token", "timings_per_token is 1; it must be true or false"),

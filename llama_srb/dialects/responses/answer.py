@@ -40,7 +40,6 @@ class ReasoningItem(TypedDict):
     type: Literal["reasoning"]
     summary: Annotated[list[str], Field(max_length=0)]
     content: list[ReasoningPart]
-    encrypted_content: None
     status: Status
 
 
@@ -130,14 +129,16 @@ class ResponseObject(Told):
     metadata: dict[str, Any]
     model: str
     system_fingerprint: str
+    frequency_penalty: float
     output: list[OutputItem]
     parallel_tool_calls: bool
-    previous_response_id: None
+    presence_penalty: float
+    previous_response_id: str | None
     prompt_cache_key: str | None
     reasoning: Reasoning
     safety_identifier: str | None
     service_tier: Literal["default"]
-    store: Literal[False]
+    store: bool
     temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
@@ -152,6 +153,22 @@ class ResponseObject(Told):
 class InputTokens(TypedDict):
     object: Literal["response.input_tokens"]
     input_tokens: Count
+
+
+class InputItems(TypedDict):
+    """Items as the client has sent them, each with an id."""
+
+    object: Literal["list"]
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedResponse(TypedDict):
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
 
 
 # ----------------------------------------------------------------------------------------------------

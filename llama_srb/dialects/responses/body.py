@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.openai.form import REPORTS, Form, form_of
 from llama_srb.dialects.responses.answer import InputTokens
 from llama_srb.dialects.responses.items import messages_of
-from llama_srb.dialects.responses.tools import Tool, tools_of
+from llama_srb.dialects.responses.tools import Tool, tools_of, whole_tool
 from llama_srb.request.fields import CompletionRequest, Limit
 from llama_srb.request.parse import Defaults, request_from
 from llama_srb.request.values import INT32_MAX, MAX_WARNINGS, RequestError, shown, whole, wrong
@@ -29,14 +28,13 @@ KINDS: Mapping[str, tuple[type, str]] = {
 }  # fmt: skip
 READ_HERE = frozenset({
     *KINDS, "input", "model", "stream", "stream_options", "tools", "tool_choice", "max_output_tokens",
-    "max_tool_calls", "top_logprobs", "truncation", "service_tier", "prompt_cache_options",
-    "prompt_cache_retention", "client_metadata", *REPORTS,
+    "max_tool_calls", "previous_response_id", "top_logprobs", "truncation", "service_tier",
+    "prompt_cache_options", "prompt_cache_retention", "client_metadata", *REPORTS,
 })  # fmt: skip
-ELSEWHERE = {  # fields that need something stored, or belong to other paths
-    "previous_response_id": "nothing is stored here: send the whole conversation as input",
-    "conversation": "nothing is stored here: send the whole conversation as input",
+ELSEWHERE = {  # fields that need what is not here, or belong to other paths
+    "conversation": "there are no conversations here: send previous_response_id, or the whole one as input",
     "prompt": "no prompts are stored here: send the text as instructions or input",
-    "background": "nothing is stored here: read the answer, or its stream, on the request's own connection",
+    "background": "no response goes on by itself here: read it on the request's own connection",
     "messages": "that belongs to /v1/chat/completions: here it is input",
 }
 
@@ -45,13 +43,14 @@ ELSEWHERE = {  # fields that need something stored, or belong to other paths
 class Asked:
     """A request as its answer needs it.
 
-    limit: a longer prompt is truncated; None: it is refused. tools: by their names in the chat. repeated:
-    fields of the answer that are those of the body.
+    limit: a longer prompt is truncated; None: it is refused. tools: by their names in the chat. store: the
+    response is kept. repeated: fields of the answer that are those of the body.
     """
 
     form: Form
     limit: Limit | None
     tools: Mapping[str, Tool]
+    store: bool
     repeated: Json
 
     @property
@@ -60,26 +59,27 @@ class Asked:
         return self.form.has_timings or self.form.has_progress
 
 
-def parse(body: Mapping[str, Any], defaults: Defaults) -> tuple[CompletionRequest, Asked]:
-    """Reads a body as a request and the form of its answer; RequestError if a field is wrong."""
+def parse(
+    body: Mapping[str, Any], defaults: Defaults, before: Sequence[Json] = (), *, keeps: bool = False
+) -> tuple[CompletionRequest, Asked]:
+    """Reads a body as a request and the form of its answer; RequestError if a field is wrong.
+
+    before: the items of the responses that it goes on from. keeps: the server keeps it, if asked to.
+    """
     form = form_of(body)
     _check(body)
     tools = tools_of(body.get("tools"))
     fields = {name: value for name, value in body.items() if name not in READ_HERE}
-    fields |= {"messages": messages_of(body.get("instructions"), body.get("input"))}
+    fields |= {"messages": messages_of(body.get("instructions"), body.get("input"), before)}
     fields |= tools.chosen(body.get("tool_choice")) | _structure(body) | _reasoning(body) | _limits(body)
     request = request_from(fields, replace(defaults.of_one(), max_tokens=MAX_TOKENS, whole=not form.stream))
     if request.n != 1:
         message = f"n is {request.n}; it must be 1: a response is one answer, /v1/chat/completions gives n"
         raise RequestError(message, param="n")
     warnings = (*request.warnings, *tools.warnings)[:MAX_WARNINGS]
-    asked = Asked(form, _limit(body, form), tools.by_name, _repeated(body))
+    store = keeps and body.get("store") is not False
+    asked = Asked(form, _limit(body, form), tools.by_name, store, _repeated(body) | {"store": store})
     return request.model_copy(update={"warnings": warnings}), asked
-
-
-def prompt_of(body: Mapping[str, Any], about: ServerInfo) -> CompletionRequest:
-    """The request whose prompt /v1/responses/input_tokens counts."""
-    return parse(body, about.defaults)[0]
 
 
 def counted(tokens: int) -> InputTokens:
@@ -153,16 +153,23 @@ def _repeated(body: Mapping[str, Any]) -> Json:
         "max_tool_calls": None,
         "metadata": body.get("metadata") or {},
         "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
-        "previous_response_id": None,
+        "previous_response_id": body.get("previous_response_id"),
         "prompt_cache_key": body.get("prompt_cache_key"),
         "reasoning": {"effort": reasoning.get("effort"), "summary": reasoning.get("summary")},
         "safety_identifier": body.get("safety_identifier"),
         "service_tier": "default",
-        "store": False,
-        "text": {"format": {"type": "text"}} | (body.get("text") or {}),
+        "text": _text(body.get("text") or {}),
         "tool_choice": body.get("tool_choice") or "auto",
-        "tools": body.get("tools") or [],
+        "tools": [*map(whole_tool, body.get("tools") or ())],
         "top_logprobs": body.get("top_logprobs") or 0,
         "truncation": body.get("truncation") or "disabled",
         "user": body.get("user"),
     }
+
+
+def _text(given: Json) -> Json:
+    """The field text with a whole format: of a schema the answer has what the request left out, too."""
+    form = given.get("format") or {"type": "text"}
+    if form.get("type") == "json_schema":
+        form = {"name": "", "description": None, **form, "strict": form.get("strict") is not False}
+    return {**given, "format": form}

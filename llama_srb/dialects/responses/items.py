@@ -6,7 +6,7 @@ own there; in a chat they are one message of the assistant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import orjson
@@ -25,21 +25,26 @@ TEXT_OF = {  # where the text of a part is, by the part's type
 WANTED_INPUT = "a text, or a list of items, at least one"
 
 
-def messages_of(instructions: str | None, value: object) -> Messages:
+def messages_of(instructions: str | None, value: object, before: Sequence[Json] = ()) -> Messages:
     """The messages of a chat; value: the field input. RequestError if an item is wrong.
 
-    The instructions and the system's messages at the beginning become one message: many templates take only
-    one, and only there.
+    before: the items of earlier responses, behind which the input may be empty. The instructions and the
+    system's messages at the beginning become one message: many templates take only one, and only there.
     """
-    if value is None:
+    if value is None and not before:
         raise RequestError("input is missing", param="input")
     if isinstance(value, str):
         value = [{"role": "user", "content": value}]
-    if not isinstance(value, list) or not value:
+    if before and value is None:
+        value = []
+    if not isinstance(value, list) or not (value or before):
         raise wrong("input", value, WANTED_INPUT)
-    if len(value) > MAX_MESSAGES:
-        raise RequestError(f"input has {len(value)} items; it may have {MAX_MESSAGES}", param="input")
+    if len(value) + len(before) > MAX_MESSAGES:
+        more = f", with {len(before)} of earlier responses" if before else ""
+        raise RequestError(f"input has {len(value)} items{more}; it may have {MAX_MESSAGES}", param="input")
     messages: Messages = [{"role": "system", "content": [instructions]}] if instructions else []
+    for item in before:
+        _add("previous_response_id", item, messages)
     for i, item in enumerate(value):
         _add(f"input[{i}]", item, messages)
     return [{**one, "content": _content(one["content"])} for one in _merged(messages)]
@@ -65,9 +70,6 @@ def _add(place: str, item: object, messages: Messages) -> None:
     if not isinstance(item, dict):
         raise wrong(place, item, "an object with a type")
     kind = item.get("type") or "message"
-    if kind == "item_reference":
-        message = f"{place} is an item_reference, but nothing is stored here; send the item itself"
-        raise RequestError(message, param=place)
     if not isinstance(kind, str) or kind not in ADDING:
         raise wrong(f"{place}.type", kind, "one of " + ", ".join(ADDING), place)
     ADDING[kind](place, item, messages)

@@ -85,7 +85,6 @@ class Thought(Content):
             "type": "reasoning",
             "summary": [],
             "content": self.content(status),
-            "encrypted_content": None,
             "status": status,
         }
 

@@ -12,6 +12,7 @@ from llama_srb.dialects.common.response_types import NO_SIZE, PromptSize, as_jso
 from llama_srb.dialects.common.timings import Stopwatch, timings_of
 from llama_srb.dialects.openai import answer as openai
 from llama_srb.dialects.responses.body import Asked
+from llama_srb.dialects.responses.history import PREFIX
 from llama_srb.dialects.responses.output import Call, Item, Message, Thought, call_of
 from llama_srb.engine.events import Done, Error, Event, Queued, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
@@ -19,7 +20,6 @@ from llama_srb.request.fields import CompletionRequest
 Json: TypeAlias = dict[str, Any]
 OneItem = TypeVar("OneItem", Thought, Message)
 
-PREFIX = "resp_"  # before the id
 IN_PROGRESS = "response.in_progress"
 PARAMS = {"messages": "input", "prompt": "input"}  # fields of a chat → fields of a response
 CODES = {"invalid_request": "invalid_prompt", "context_exceeded": "context_length_exceeded"}
@@ -53,6 +53,7 @@ class Output:
         self._item: Item | None = None  # the one that is being generated
         self._tokens: list[openai.ChatToken] = []  # of text that is held back
         self._stop: Stop | None = None
+        self.final: Json | None = None  # the response, once it is completed or incomplete
 
     def events(self, event: Event) -> Iterator[Json]:
         """The events of a response that one of the engine's becomes."""
@@ -98,7 +99,8 @@ class Output:
             more["incomplete_details"] = {"reason": cut_of(self._stop) or "max_output_tokens"}
         yield from self._close(status)
         kind = "completed" if self._asked.always_completes else status
-        last = self._numbered({"type": f"response.{kind}", "response": self._response(status, **more)})
+        self.final = self._response(status, **more)
+        last = self._numbered({"type": f"response.{kind}", "response": self.final})
         if self._form.has_timings:
             last["timings"] = timings_of(done, self._stop.length)
         yield last
@@ -122,6 +124,8 @@ class Output:
             "output": [*self._items],
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
             **self._asked.repeated,
             "completed_at": None,
             "usage": None,

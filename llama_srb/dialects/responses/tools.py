@@ -104,6 +104,13 @@ def tools_of(value: object) -> Tools:
     return Tools(found, tuple(warnings))
 
 
+def whole_tool(tool: Json) -> Json:
+    """A tool as an answer repeats it: of a function, what the request left out, too."""
+    if tool["type"] != "function":
+        return tool
+    return {"description": None, "parameters": None, "strict": True} | tool
+
+
 def _function(place: str, tool: Json) -> Iterator[Tool]:
     name, parameters = _name_of(place, tool), tool.get("parameters")
     if not isinstance(parameters, dict | None):

@@ -41,11 +41,9 @@ INFO_ENDPOINTS: Mapping[str, InfoEndpoint] = {
 }
 
 CHATS = ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens")
-RESPONSES = ("/v1/responses/input_tokens", "/responses/input_tokens", "/openai/v1/responses/input_tokens")
 COUNTS: Mapping[str, tuple[Callable[..., CompletionRequest], Callable[[int], Any]]] = {
     "/v1/messages/count_tokens": (anthropic.prompt_of, anthropic.counted),
     **dict.fromkeys(CHATS, (chat.prompt_of, responses.counted)),
-    **dict.fromkeys(RESPONSES, (responses.prompt_of, responses.counted)),
 }
 
 

@@ -1,4 +1,4 @@
-"""Handlers of our own and OpenAI's paths: completions, chats, responses, prefixes, scores, vectors."""
+"""Handlers of our own and OpenAI's paths: completions, chats, prefixes, scores, vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import embeddings, events, fim, openai, responses, scores
+from llama_srb.dialects import embeddings, events, fim, openai, scores
 from llama_srb.dialects.common.response_types import noted, warned
 from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, negotiate
@@ -161,20 +161,6 @@ class Generate:
                 return await self.responder.stream(http, work, render)
             answer = openai.builder(chat.Body(request, origin), request, form)
             return await self.responder.whole(http, work, answer)
-
-    async def responses(self, http: web.Request) -> web.StreamResponse:
-        """One answer to a conversation, in the form of OpenAI's responses."""
-        context = await context_of(http, self.registry)
-        request, asked = await without_stalling(
-            len(http[BODY]), responses.parse, context.body, context.defaults
-        )
-        origin = context.origin
-        with context.reserve() as reservation:
-            work, request = await self._work(request, context, reservation, asked.limit, has_stop=True)
-            output = responses.Output(request, asked, origin)
-            if asked.form.stream:
-                return await self.responder.stream(http, work, responses.Frames(output).render)
-            return await self.responder.whole(http, work, responses.Body(output))
 
     async def fim_completions(self, http: web.Request) -> web.StreamResponse:
         """n texts between a prompt and a suffix, in Mistral's form."""
