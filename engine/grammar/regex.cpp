@@ -149,11 +149,13 @@ character_ranges regex_reader::read_escape(bool in_class) {
     };
     const size_t at = in.place();
     in.next();
-    const std::string found = in.found();
-    const char32_t    c     = in.peek();
-    if (c < '!' || c > '~' || (isalnum((int) c) && !strchr("dwsDWSntrfvxu", (int) c))) {
-        in.fail(at, "expected d, w, s, D, W, S, n, t, r, f, v, x, u or punctuation after \\, found " + found +
-                        (in_class ? "" : "; no back-references, no \\b"));
+    const std::string found    = in.found();
+    const char32_t    c        = in.peek();
+    const bool        is_class = strchr("dwsDWSntrfvxu", (int) c) != nullptr;
+    if (c == 0 || c > '~' || !(isalnum((int) c) ? is_class : ispunct((int) c) || isspace((int) c))) {
+        in.fail(at,
+                "expected d, w, s, D, W, S, n, t, r, f, v, x, u, punctuation or a space after \\, found " +
+                    found + (in_class ? "" : "; no back-references, no \\b"));
     }
     in.next();
     if (const auto known = classes.find(c); known != classes.end()) {
@@ -166,7 +168,7 @@ character_ranges regex_reader::read_escape(bool in_class) {
         const char32_t code = in.read_hex(c == 'x' ? 2 : 4);
         return {{code, code}};
     }
-    return {{c, c}}; // punctuation stands for itself
+    return {{c, c}}; // punctuation and spaces, which Python's re.escape escapes, stand for themselves
 }
 
 // A character or an escape in [ ].

@@ -69,6 +69,7 @@ REGEXES = [  # and the letters that texts of up to four letters are made of
     ("\U0001f600|x", "\U0001f600x"), (r"\t\n", "\t\n"), ("a{0}b", "ab"), ("(a?){2}", "a"), ("(a?c?){2}", "ac"),
     ("[\u07fe-\u0801]", "\u07fe\u07ff\u0800\u0801"), ("[\uffff-\U00010001]", "\uffff\U00010000\U00010001"),
     ("[\ud7fe-\ue001]", "\ud7fe\ud7ff\ue000\ue001"), ("", "a"), ("(a|a)(b|b)?", "ab"),
+    (re.escape(" \n#"), " \n#"), (r"a\ b[\ -]", "ab -"),
 ]  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def test_a_stream_has_the_same_ids(server: Server) -> None:
             whole["prompt_token_ids"]
         ]
         assert "prompt_token_ids" in own[0]
-        assert [id for choice in own for id in choice.get("token_ids", [])] == whole["token_ids"]
+        assert [id for choice in own for id in choice["token_ids"]] == whole["token_ids"]
         assert own[-1]["stop_reason"] == whole["stop_reason"]
         assert "".join(choice["text"] for choice in own) == whole["text"]
 

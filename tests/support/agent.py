@@ -26,12 +26,12 @@ SURE = 4.0  # between two tokens' logits: a draw at any usual temperature takes 
 LIKED = '}":,{'  # where a grammar leaves a choice: JSON begins at once, ends early, and has no spaces
 
 
-def _rows(names: str) -> Matrix:
+def _rows(names: str, liked: str) -> Matrix:
     """The logits of each token (row) after each other (column); of two equal ones the first is likelier."""
     ids = {text: i for i, text in enumerate(vocabulary()[: N_VOCAB - len(CHAT_TOKENS)])}
     rows = np.repeat(-SURE * np.arange(N_VOCAB, dtype=np.float32)[:, None], N_VOCAB, axis=1)
     rows[[*CHAT_TOKENS.values(), *(i for text, i in ids.items() if not text.strip())]] -= SURE * N_VOCAB
-    for rank, text in enumerate(reversed(LIKED), 1):
+    for rank, text in enumerate(reversed(liked), 1):
         rows[ids[text.encode()]] = SURE * rank
 
     def follow(before: int, *texts: int) -> None:
@@ -55,8 +55,8 @@ def _rows(names: str) -> Matrix:
     return rows
 
 
-def write_agent_model(path: Path, names: str = NAMES, context: int = 65536) -> None:
-    """Writes the model; names: the first letters of the tools that it likes best.
+def write_agent_model(path: Path, names: str = NAMES, context: int = 65536, liked: str = LIKED) -> None:
+    """Writes the model; names: the first letters of the tools that it likes best; liked: as LIKED.
 
     A token's embedding is 1 in its own place, which attention and feed-forward leave as it is.
     """
@@ -82,4 +82,4 @@ def write_agent_model(path: Path, names: str = NAMES, context: int = 65536) -> N
     tensors = {f"blk.0.{name}.weight": value for name, value in layer.items()}
     tensors |= {"token_embd.weight": np.eye(N_VOCAB, dtype=np.float32), "output_norm.weight": ones}
     norm = np.sqrt(N_VOCAB)  # of an embedding, after the last norm
-    write_out(writer, tensors | {"output.weight": _rows(names) / norm})
+    write_out(writer, tensors | {"output.weight": _rows(names, liked) / norm})

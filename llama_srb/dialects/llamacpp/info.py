@@ -25,7 +25,7 @@ class TokenPiece(TypedDict):
 
 
 class Tokenized(TypedDict):
-    """The token ids; vLLM's clients also get count and max_model_len, and token_strs on wish."""
+    """The token ids; vLLM's clients also get count, max_model_len and token_strs, null unless asked for."""
 
     count: NotRequired[Count]
     max_model_len: NotRequired[Count]
@@ -137,10 +137,13 @@ def _tokenize(body: Json) -> Json:
 def _tokens(body: Json, result: Mapping[str, Any], about: ServerInfo) -> Tokenized:
     tokens = result["tokens"]
     if body.get("prompt") is not None or body.get("messages") is not None:
-        made: Tokenized = {"count": len(tokens), "max_model_len": about.context, "tokens": tokens}
-        if "pieces" in result:
-            made["token_strs"] = [bytes(piece).decode(errors="replace") for piece in result["pieces"]]
-        return made
+        pieces = result.get("pieces")
+        return {
+            "count": len(tokens),
+            "max_model_len": about.context,
+            "tokens": tokens,
+            "token_strs": pieces and [bytes(piece).decode(errors="replace") for piece in pieces],
+        }
     if "pieces" not in result:
         return {"tokens": tokens}
     pieces = map(_piece, result["pieces"])

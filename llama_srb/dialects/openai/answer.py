@@ -90,6 +90,7 @@ class PromptFields(TypedDict, total=False):
 
 
 NO_DRAWN: DrawnFields = {}
+NO_IDS: DrawnFields = {"token_ids": []}  # vLLM's clients add up the lists of all chunks
 NO_PROMPT: PromptFields = {}
 
 

@@ -26,6 +26,8 @@ from llama_srb.dialects.common.response_types import (
 )
 from llama_srb.dialects.common.token_names import Name
 from llama_srb.dialects.openai.answer import (
+    NO_DRAWN,
+    NO_IDS,
     ChatToken,
     ChunkExtras,
     ChunkWriter,
@@ -234,6 +236,7 @@ class Chunks:
         self._notes = noted(request)
         self._name = names_of(request)
         self._plain = not request.tells_of_tokens
+        self._no_ids = NO_IDS if request.return_token_ids else NO_DRAWN
         self._role: Delta = {"role": "assistant", "content": None if form.is_of_llama_server else ""}
         self._called: set[int] = set()  # the choices that called a tool
 
@@ -246,7 +249,7 @@ class Chunks:
     def _render(self, event: Event) -> bytes:
         match event:
             case Stream(reasoning="", tool_calls=()) if self._plain or not (
-                event.tokens or drawn_fields(event)
+                event.tokens or drawn_fields(event) or self._no_ids
             ):
                 # Nearly all frames are of this kind, so they are formatted by hand, which is faster.
                 return (
@@ -269,7 +272,8 @@ class Chunks:
     def _begin(self, start: Start) -> bytes:
         """What there is to tell about the request, and the roles; the first of these has the prompt's ids."""
         ids = list(start.prompt_token_ids)
-        first = self.writer.frame((_unfinished(0, self._role),), {"prompt_token_ids": ids} if ids else {})
+        role: ChatChunkChoice = {**self._no_ids, **_unfinished(0, self._role)}
+        first = self.writer.frame((role,), {"prompt_token_ids": ids} if ids else {})
         return self.writer.begin(self._notes) + first + self._roles(range(1, start.count))
 
     def _piece(self, event: Stream) -> bytes:
@@ -288,7 +292,7 @@ class Chunks:
         return b"".join(self._chunk(_unfinished(index, self._role)) for index in indices)
 
     def _chunk(self, choice: ChatChunkChoice) -> bytes:
-        return self.writer.frame((choice,))
+        return self.writer.frame(({**self._no_ids, **choice},))
 
 
 def _message(one: Text) -> Message:

@@ -27,6 +27,7 @@ from llama_srb.dialects.common.response_types import (
 from llama_srb.dialects.common.token_names import Name, by_name, id_name, key_name
 from llama_srb.dialects.openai.answer import (
     NO_DRAWN,
+    NO_IDS,
     NO_PROMPT,
     ChunkExtras,
     ChunkWriter,
@@ -272,7 +273,10 @@ class ChoiceWriter:
 
     def _choice(self, piece: Piece) -> ChunkChoice:
         drawn = drawn_fields(piece.drawn) if piece.drawn else NO_DRAWN
-        if not self._wants_ids or piece.index in self._begun:
+        if not self._wants_ids:
+            return _chunk_choice(piece, drawn)
+        drawn = {**NO_IDS, **drawn}
+        if piece.index in self._begun:
             return _chunk_choice(piece, drawn)
         self._begun.add(piece.index)
         return _chunk_choice(piece, drawn, {"prompt_token_ids": self._prompt.ids})

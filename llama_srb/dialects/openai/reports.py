@@ -93,6 +93,7 @@ class ReportedChunks:
         self._stopwatch.take(event)
         self._verbose.take(event)
         if isinstance(event, Start):
+            self._chunks.writer.add(self._added(event))  # for the chunks with the roles of a chat
             return self._chunks.render([event]) + self._progress()
         before = self._progress()
         self._chunks.writer.add(self._added(event))
@@ -102,8 +103,8 @@ class ReportedChunks:
         added: Json = {}
         if self._form.has_timings and isinstance(event, Stream | Stop | Done):
             added["timings"] = self._stopwatch.timings(0 if isinstance(event, Done) else event.index)
-        if self._form.has_running_usage and isinstance(event, Stream | Stop):
-            added["usage"] = usage_so_far(self._stopwatch, event.index)
+        if self._form.has_running_usage and isinstance(event, Start | Stream | Stop):
+            added["usage"] = usage_so_far(self._stopwatch, 0 if isinstance(event, Start) else event.index)
         if self._form.is_verbose and isinstance(event, Done):
             added["__verbose"] = self._verbose.fields
         return added
