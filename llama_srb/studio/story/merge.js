@@ -79,13 +79,19 @@ export function merge(mine, theirs) {
     added++;
     return id;
   };
+  // A piece behind a node, which both have, is not that node as well.
+  /** @type {(known: TreeNode, node: TreeNode) => boolean} */
+  const isBehind = (known, node) =>
+    !!other.nodes[known.id] &&
+    isSame(known, other.nodes[known.id]) &&
+    pathTo(other, known.id).some(({ id }) => id === node.id);
   // A node with another text here has its own elsewhere, or in a copy that an earlier merge has made.
   /** @type {(node: TreeNode, parent: string) => string} */
   const placeOf = (node, parent) => {
     const here = nodes[node.id];
     if (here && isSame(here, node)) return node.id;
-    const isElsewhere = here || cuts.has(node.id);
-    return (isElsewhere && spelling(story, parent, node.text)?.id) || add(node, parent);
+    const known = here || cuts.has(node.id) ? spelling(story, parent, node.text) : null;
+    return known && !isBehind(known, node) ? known.id : add(node, parent);
   };
   const [top, root] = [nodes[story.root], other.nodes[other.root]];
   const isRaised = root.id !== top.id && !!other.nodes[top.id]; // there, so that a text may stand before mine

@@ -265,8 +265,9 @@ function nameOfRest(id, offset) {
 
 /** @type {(story: Story, id: string, offset: number) => string} */
 function idOfRest(story, id, offset) {
-  const rest = nameOfRest(id, offset);
-  return story.nodes[rest] || rest.length > MOST_ID ? newId() : rest;
+  let rest = nameOfRest(id, offset);
+  while (story.nodes[rest]) rest += "_"; // pieces that were joined had cuts of their own
+  return rest.length > MOST_ID ? newId() : rest;
 }
 
 /** Where a node that was so long ends, should it have been cut since.
