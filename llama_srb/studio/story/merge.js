@@ -4,7 +4,7 @@
 // in the other one, too; its parts have the same names there.
 
 import { partsOf, readParts } from "../background/parts.js";
-import { move, newId, pathTo, raise, spelling, split } from "./tree.js";
+import { cutAt, move, newId, pathTo, raise, spelling, split, textOf } from "./tree.js";
 
 /** @import { Entry, Parts } from "../background/parts.js" */
 /** @import { Story, TreeNode } from "./tree.js" */
@@ -158,16 +158,17 @@ const laterMoves = (story, other) =>
     .sort((a, b) => (a.moved ?? 0) - (b.moved ?? 0));
 
 /** Makes the text of a merged story that of one version, whose path it is, wherever the other one has moved
-    it.
-    @type {(story: Story, path: string[]) => void} */
-export function lay(story, path) {
+    it. What was typed on behind it is a branch.
+    @type {(story: Story, path: string[], text: string) => void} */
+export function lay(story, path, text) {
   if (path[0] !== story.root && story.nodes[story.root].text) raise(story);
   let above = story.root;
   for (const id of path) {
     move(story, id, above); // what is before stands there already, so that this makes no circle
     above = id;
   }
-  story.current = path[path.length - 1];
+  story.current = above;
+  if (textOf(story) !== text) story.current = cutAt(story, text.length).id;
 }
 
 /** The banned phrases of a story.
