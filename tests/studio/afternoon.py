@@ -325,7 +325,8 @@ class Afternoon:
         assert text.endswith(behind)
         own = text[len(before) : len(text) - len(behind)]
         wanted = plain(card)
-        assert plain(own).startswith(wanted) if is_running else plain(own) in (wanted, wanted + " ")
+        is_there = plain(own).startswith(wanted) if is_running else plain(own) in (wanted, wanted + " ")
+        assert is_there, f"{own!r} is chosen in place of {card!r}"
         middle = sources[len(before) : len(text) - len(behind)]
         kept = self.sources[len(self.sources) - len(behind) :]
         self.text, self.sources = text, self.sources[: len(before)] + middle + kept

@@ -26,18 +26,14 @@ def test_text_tree_and_colours_agree_all_afternoon(browser: Browser, tmp_path: P
     try:
         with visiting(browser, url) as [desk], visiting(browser, url) as [laptop]:
             writer = Afternoon(desk, laptop, home, seed)
-            for one in (desk, laptop): one.on("console", lambda line: writer.did.append(f"CONSOLE {line.text[:60]} {line.location}") if "inline style" in line.text else None)
             for i in range(1, ACTIONS + 1):
                 try:
                     writer.act()
-                    assert not any("CONSOLE" in x for x in writer.did)
                     if i % OFTEN == 0:
                         writer.compare()
                 except BaseException as error:
                     told = "\n".join(writer.did[-LAST:])
                     error.add_note(f"seed {seed}, action {i}; the last ones:\n{told}")
-                    desk.screenshot(path="/tmp/aft.png")
-                    error.add_note(desk.evaluate("document.activeElement.outerHTML.slice(0,150)"))
                     raise
     finally:
         if home.running:
