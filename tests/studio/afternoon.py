@@ -76,20 +76,31 @@ STATE = f"""async (isDone) => {{
 
 CARET = "one => [one.selectionStart, one.selectionEnd].map((at) => [...one.value.slice(0, at)].length)"
 
-# Where the candidates would stand: the text before and behind, and the texts that can be chosen by a digit.
+# The candidates that a digit chooses, and the text before and behind each: the one behind a rewrite, and behind
+# the old text beside rewrites, is that behind the passage.
 POINT = f"""async () => {{
     {LOAD}
     history.commit();
     const id = pointId();
     const all = candidates();
-    const passage = all.find(({{ replaces }}) => replaces)?.replaces;
-    const tail = passage ? rewrite.tailOfPassage(story, id, passage)
-        : session.point && tree.behind(story, id, session.at);
-    return {{
-        before: tree.textOf(story, id),
-        behind: tree.textFrom(story, tail),
-        cards: all.slice(0, 9).map(({{ text, state, children }}) => [text, state === "running", children.length]),
+    const passages = all.flatMap(({{ replaces }}) => replaces ?? []);
+    const passageOf = (node) => {{
+        if (node.replaces) return node.replaces;
+        for (let text = ""; node; node = node.children.length === 1 && story.nodes[node.children[0]])
+            if (passages.includes((text += node.text))) return text;
     }};
+    const behind = (node) => {{
+        const passage = passageOf(node);
+        const tail = passage ? rewrite.tailOfPassage(story, id, passage)
+            : session.point && tree.behind(story, id, session.at);
+        return tree.textFrom(story, tail);
+    }};
+    return all.slice(0, 9).map((node) => ({{
+        before: tree.textOf(story, id),
+        behind: behind(node),
+        card: passageOf(node) && !node.replaces ? passageOf(node) : node.text,
+        is_running: node.state === "running",
+    }}));
 }}"""
 
 # A story as all devices should have it: without tokens, whose order of children counts.
@@ -306,12 +317,11 @@ class Afternoon:
         """Chooses a candidate, maybe while it is written, by a key or a click."""
         if not self.desk.locator(".card").count():
             self.ask()
-        point = self.desk.evaluate(POINT)
-        if not point["cards"]:
+        cards = self.desk.evaluate(POINT)
+        if not cards:
             return
-        number = self.random.randrange(len(point["cards"]))
-        card, is_running, _ = point["cards"][number]
-        before, behind = point["before"], point["behind"]
+        number = self.random.randrange(len(cards))
+        before, behind, card, is_running = cards[number].values()
         self.did[-1] += f" {number + 1}, {card!r} behind {before[-20:]!r}, before {behind[:20]!r}"
         if not card:
             return
@@ -480,7 +490,7 @@ class Afternoon:
     def on_laptop(self, change: Change) -> tuple[str, str]:
         found = self.laptop.evaluate(STATE, True)
         text = found["texts"][0]
-        assert text[change[0] : change[0] + len(change[2])] == change[2]
+        assert text[change[0] : change[0] + len(change[2])] == change[2], f"{change} is not in {text!r}"
         return text, found["sources"]
 
     def learn(self) -> None:

@@ -346,3 +346,17 @@ def test_a_key_that_opens_or_leaves_a_field_has_moved_the_focus_before_the_next_
         focused = page.evaluate(AT_ONCE, keys)
         assert focused == [["Story", None] if key == "Escape" else [None, "search"] for key, _ in keys]
     expect(page.get_by_label("Find", exact=True)).to_have_value("owl")
+
+
+@each_row("begin", ["", "a", "a\n", " é kpu\n\n", "*a*\n# b\n"])
+def test_lines_that_come_at_once_are_in_the_text_as_they_are(page: Page, begin: str) -> None:
+    """As of a dictated text; of these the browser loses empty lines at the end of the text."""
+    compose(page, begin)
+    for lines in ("\n", "x", "\n\nJup", "\n\n\n", "y\n", "z"):
+        page.keyboard.press("Control+End")
+        page.keyboard.insert_text(lines)
+        begin += lines
+        expect(editor(page)).to_have_value(begin)
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text("One\n\ntwo\n")
+    expect(editor(page)).to_have_value("One\n\ntwo\n")

@@ -120,7 +120,7 @@ const HANDLERS = {
     const { inputType } = event;
     putFirst();
     NATIVE[inputType]?.();
-    return inputType in NATIVE || typesOver(event, view);
+    return inputType in NATIVE || types(event, view);
   },
   compositionend() {
     setTimeout(tell); // CodeMirror has read the word by then
@@ -139,11 +139,12 @@ function putFirst() {
   return false;
 }
 
-/** Types over a selection, which the browser would do with styles of its own, and the page forbids these.
+/** Types over a selection, which the browser would do with styles of its own, and the page forbids these; and
+    lines that come at once, as of a dictated text, of which the browser loses an empty one.
     @type {(event: InputEvent, view: any) => boolean} */
-function typesOver({ inputType, data, isComposing, cancelable }, view) {
+function types({ inputType, data, isComposing, cancelable }, view) {
   if (inputType !== "insertText" || !data || isComposing || !cancelable) return false;
-  if (view.state.selection.main.empty) return false;
+  if (view.state.selection.main.empty && !data.includes("\n")) return false;
   const change = view.state.replaceSelection(copied(data));
   view.dispatch({ ...change, scrollIntoView: true, userEvent: "input.type" });
   return true;
