@@ -1,9 +1,10 @@
-"""How fast the studio is with a book of 100,000 words: keys, opening, choosing, 64 candidates that stream, memory
-over an hour.
+"""How fast the studio is with a book of 100,000 words: keys, opening, choosing, 64 candidates that stream,
+memory over an hour.
 
     python -m benchmarks.loads.studio_book [--url http://127.0.0.1:9090] [--chromium /usr/bin/chromium]
 
-Without an address it starts a server with the fake engine, whose candidates have 30 tokens a second each. A time is CPU time of the page's main thread, from Chromium's trace, so that other programs do not count.
+Without an address it starts a server with the fake engine, whose candidates have 30 tokens a second each.
+A time is CPU time of the page's main thread, from Chromium's trace, so that other programs do not count.
 """
 
 from __future__ import annotations

@@ -23,7 +23,17 @@ import { seekSelected } from "./text/find.js";
 import { commit, redo, undo } from "./text/history.js";
 import { Outline } from "./text/outline.js";
 import { Keys, openKeys } from "./ui/keys.js";
-import { atOnce, Button, drawn, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
+import {
+  atOnce,
+  Button,
+  drawn,
+  html,
+  isComposing,
+  render,
+  useChanges,
+  useEffect,
+  useState,
+} from "./ui/ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
 function Tasks() {

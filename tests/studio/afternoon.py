@@ -7,7 +7,6 @@ Places and lengths are those of Python's text: a character counts once.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import re
@@ -48,7 +47,8 @@ STATE = f"""async (isDone) => {{
     const told = tree.spans(story, session.text);
     let [colours, end] = ["", 0];
     state.field(marks)[0].between(0, text.length, (from, to, mark) => {{
-        colours += letters("user", text.slice(end, from)) + letters(mark.spec.class.slice(3), text.slice(from, to));
+        colours += letters("user", text.slice(end, from));
+        colours += letters(mark.spec.class.slice(3), text.slice(from, to));
         end = to;
     }});
     colours += letters("user", text.slice(end)); // what was just typed has no mark yet
@@ -60,7 +60,8 @@ STATE = f"""async (isDone) => {{
         : node.id !== story.root);
     return {{
         id: story.id,
-        texts: [text, session.text, told.map(([, part]) => part).join(""), isDone ? tree.textOf(story) : text],
+        texts: [text, session.text, told.map(([, part]) => part).join(""),
+            isDone ? tree.textOf(story) : text],
         colours,
         sources: told.map(([node, part]) => letters(node?.source, part)).join(""),
         shown: from === 0 && to === text.length ? shown.replaceAll("\\n", "") : null,
@@ -76,8 +77,8 @@ STATE = f"""async (isDone) => {{
 
 CARET = "one => [one.selectionStart, one.selectionEnd].map((at) => [...one.value.slice(0, at)].length)"
 
-# The candidates that a digit chooses, and the text before and behind each: the one behind a rewrite, and behind
-# the old text beside rewrites, is that behind the passage.
+# The candidates that a digit chooses, and the text before and behind each: of a rewrite, and of the old text
+# beside rewrites, it is that behind the passage.
 POINT = f"""async () => {{
     {LOAD}
     history.commit();
@@ -285,7 +286,8 @@ class Afternoon:
             self.desk.keyboard.press("Shift+ArrowRight")
         start, end = self.caret()
         if start == end or self.random.random() < 0.6:
-            return self.write(self.random.choice(["qu", "Z", "yup", "jj"]))
+            self.write(self.random.choice(["qu", "Z", "yup", "jj"]))
+            return
         self.did[-1] += f" {start} to {end} deleted"
         self.desk.keyboard.press(self.random.choice(["Delete", "Backspace"]))
         self.change((start, end, ""))
@@ -511,7 +513,8 @@ class Afternoon:
                 break
         if not conflict.count():
             self.did[-1] += ", merged"
-            return self.look()
+            self.look()
+            return
         which = self.random.choice(["this one", "the other one"])
         self.did[-1] += f", {which}"
         conflict.get_by_role("button", name=f"Go on with {which}").click()
@@ -543,7 +546,8 @@ class Afternoon:
 
 def same(what: str, found: str, wanted: str) -> None:
     """Tells the first difference of two texts."""
-    at = len(os.path.commonprefix([found, wanted]))
+    pairs = enumerate(zip(found, wanted, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(found), len(wanted)))
     around = [repr(text[max(0, at - 20) : at + 40]) for text in (found, wanted)]
     assert found == wanted, f"{what}, at {at}: {around[0]} in place of {around[1]}"
 

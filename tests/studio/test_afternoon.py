@@ -1,4 +1,9 @@
-"""A long afternoon of a writer, from a seed: after each action text, tree and colours of the page agree."""
+"""A long afternoon of a writer, from a seed: after each action text, tree and colours of the page agree.
+
+200 actions take a minute in the gate, beside other tests; scripts/long plays 2,000 of each of five seeds. A
+seed that failed: SEED=7 ACTIONS=500 .venv/bin/pytest tests/studio/test_afternoon.py. What the engine and the
+network do meanwhile has no seed, so some failures come only now and then.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from tests.studio.afternoon import Afternoon, Home
 from tests.support.browser import visiting
 from tests.support.long import amount
 
-ACTIONS = int(os.environ.get("ACTIONS", amount(300, 2000)))
+ACTIONS = int(os.environ.get("ACTIONS", amount(200, 2000)))
 FIRST = int(os.environ.get("SEED", "1"))
 SEEDS = range(FIRST, FIRST + amount(1, 5))
 OFTEN = 100  # actions, after which the server's copy and the second device are compared, too
