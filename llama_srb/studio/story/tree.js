@@ -324,6 +324,19 @@ export function cutAt(story, offset) {
   return node;
 }
 
+/** The same at several offsets, the last first. `changed`: all nodes that the cuts have changed, of which the
+    next one may lead away.
+    @type {(story: Story, offsets: number[]) => {ends: string[], changed: TreeNode[]}} */
+export function cutsAt(story, offsets) {
+  const changed = new Set();
+  const ends = offsets.map((offset) => {
+    const { id } = cutAt(story, offset);
+    for (const one of around(story, id)) changed.add(one);
+    return id;
+  });
+  return { ends, changed: [...changed] };
+}
+
 /** Where the text before an offset ends without the writer's last spaces and tabs. They are held back, since
     a word and the space before it are one token.
     @type {(story: Story, offset: number) => number} */
