@@ -458,7 +458,8 @@ export function write(story, changes, piece = null) {
   return { nodes: [...nodes], moves: moves.reverse(), gone, piece: isTyping ? draft.piece : null };
 }
 
-/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: Move[], gone: Move[], piece: string | null}} Draft */
+/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: Move[], gone: Move[], piece: string | null}}
+      Draft */
 
 /** @type {(draft: Draft, from: number, to: number, by: string, piece: string | null) => void} */
 function writeOne(draft, from, to, by, piece) {

@@ -308,8 +308,8 @@ export function goTo(id) {
   if (hasTail) setPoint(placeOfCaret());
 }
 
-/** Node `gone` was joined into another one, or removed: undo returns there instead. `length`: how long that one
-    was, should it be cut since.
+/** Node `gone` was joined into another one, or removed: undo returns there instead. `length`: how long that
+    one was, should it be cut since.
     @type {(gone: string, id: string, length?: number) => void} */
 export function redirect(gone, id, length) {
   for (const step of [...past, ...future]) {

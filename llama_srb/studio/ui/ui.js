@@ -62,8 +62,8 @@ async function redraw() {
   if (waiting.size) ask();
 }
 
-/** Does what changes a view's own state, and draws that and the views of these things before it returns: a key
-    that comes next finds the field that it is for.
+/** Does what changes a view's own state, and draws that and the views of these things before it returns: a
+    key that comes next finds the field that it is for.
     @type {(act: () => void, ...things: string[]) => void} */
 export function atOnce(act, ...things) {
   const { options } = /** @type {any} */ (preact);
