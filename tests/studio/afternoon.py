@@ -215,7 +215,8 @@ class Afternoon:
         """Takes over what the page has, after a way through what was there; a known text has its sources."""
         found = self.state()
         self.text, self.sources = found["texts"][0], found["sources"]
-        assert self.known.get((found["id"], self.text), self.sources) == self.sources
+        known = self.known.get((found["id"], self.text), self.sources)
+        same(f"the sources of {self.text!r}", self.sources, known)
 
     def words(self) -> str:
         """Some words, mostly with a space before them."""
