@@ -1,22 +1,29 @@
-"""How fast the studio is with a book of 100,000 words: keys, opening, choosing, memory over an hour.
+"""How fast the studio is with a book of 100,000 words: keys, opening, choosing, 64 candidates that stream,
+memory over an hour.
 
-    python -m benchmarks.loads.studio_book --url http://127.0.0.1:9090 --chromium /usr/bin/chromium
+    python -m benchmarks.loads.studio_book [--url http://127.0.0.1:9090] [--chromium /usr/bin/chromium]
 
+Without an address it starts a server with the fake engine, whose candidates have 30 tokens a second each.
 A time is CPU time of the page's main thread, from Chromium's trace, so that other programs do not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
+
+from tests.support.places import FAKE_COMMAND
+from tests.support.serving import serving
 
 CHAPTERS, WORDS, PIECES = 40, 100_000, 1000  # on the path; each piece has a sibling that was not chosen
 VOCABULARY = (
@@ -36,6 +43,8 @@ VOCABULARY = (
 )
 TRACED = ["disabled-by-default-devtools.timeline", "__metadata"]
 KEYS, CHOICES, HOUR = 40, 5, 120  # HOUR: rounds of a sentence and a choice, 30 s of a writer each
+MANY, TOKENS, PER_SECOND = 64, 240, 30  # candidates at once, tokens of each, tokens a second of each
+SETTLED = 1.0  # ms; shorter tasks are not counted in the median
 TITLE, PATIENCE = "A book", 120.0  # seconds
 
 
@@ -143,6 +152,23 @@ def choosing(browser: Browser, page: Page) -> list[str]:
     return ["choose", f"{statistics.median(worst):.0f}", f"{max(worst):.0f}", "100"]
 
 
+def many(browser: Browser, page: Page) -> list[str]:
+    """A request for 64 candidates at the end of the book, from the key to the last token, while one types."""
+    at(page, "end")
+
+    def act() -> None:
+        page.keyboard.press("Control+Enter")
+        until(page, f"document.querySelectorAll('.card.running').length === {MANY}")
+        while page.evaluate("document.querySelector('.card.running') !== null"):
+            page.keyboard.press("a")
+            page.wait_for_timeout(500)
+
+    tasks = traced(browser, page, act, 1000)
+    counted = [task for task in tasks if task > SETTLED]
+    what = f"{MANY} candidates at {PER_SECOND} tokens/s each, and a key each half second"
+    return [what, f"{statistics.median(counted):.0f}", f"{max(tasks):.0f}", "100"]
+
+
 def an_hour(page: Page, cdp: CDPSession) -> list[str]:
     heaps = [heap_mb(cdp)]
     for i in range(HOUR):
@@ -159,19 +185,35 @@ def an_hour(page: Page, cdp: CDPSession) -> list[str]:
     ]
 
 
+@contextlib.contextmanager
+def server(url: str | None) -> Iterator[str]:
+    """The server at an address, or one of its own."""
+    if url:
+        yield url
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        engine = Path(folder) / "engine"
+        fake = f"{FAKE_COMMAND} --parallel {MANY} --token-delay {1 / PER_SECOND}"
+        engine.write_text(f'#!/bin/sh\nexec {fake} "$@"\n')
+        engine.chmod(0o755)
+        with serving("--engine", str(engine)) as own:
+            yield own.url
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", required=True)
+    parser.add_argument("--url", help="default: a server of its own, with the fake engine")
     parser.add_argument("--chromium", help="default: Playwright's own")
-    parser.add_argument("--only", default="choose,keys,open,hour")
+    parser.add_argument("--only", default="choose,keys,open,many,hour")
     options = parser.parse_args()
     only = options.only.split(",")
-    with sync_playwright() as playwright:
+    with server(options.url) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=options.chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-        page.goto(options.url)
+        page.goto(url)
         page.evaluate(
-            "localStorage.setItem('studio.settings', JSON.stringify({next: false, max_tokens: 20}))"
+            "settings => localStorage.setItem('studio.settings', JSON.stringify(settings))",
+            {"next": False, "max_tokens": TOKENS, "n": MANY, "values": {"ignore_eos": True}},
         )
         page.reload()
         page.get_by_label("Story", exact=True).wait_for()
@@ -185,6 +227,7 @@ def main() -> None:
             "keys": lambda: [keys(browser, page, where) for where in ("end", "middle", "beginning")],
             "open": lambda: [opening(browser, page)],
             "choose": lambda: [choosing(browser, page)],
+            "many": lambda: [many(browser, page)],
             "hour": lambda: [an_hour(page, cdp)],
         }
         for name in only:

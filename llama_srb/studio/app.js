@@ -23,7 +23,17 @@ import { seekSelected } from "./text/find.js";
 import { commit, redo, undo } from "./text/history.js";
 import { Outline } from "./text/outline.js";
 import { Keys, openKeys } from "./ui/keys.js";
-import { Button, drawn, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
+import {
+  atOnce,
+  Button,
+  drawn,
+  html,
+  isComposing,
+  render,
+  useChanges,
+  useEffect,
+  useState,
+} from "./ui/ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
 function Tasks() {
@@ -54,17 +64,17 @@ function Page() {
   useChanges("story", "stories", "tasks");
   const [panel, setPanel] = useState(null);
   useEffect(() => {
-    const onKey = async (event) => {
+    const onKey = (event) => {
       if (isFind(event)) {
         event.preventDefault();
         seekSelected();
-        setPanel("outline");
-        await drawn();
-        /** @type {HTMLInputElement} */ (document.querySelector(FIND)).select();
+        atOnce(() => setPanel("outline"), "sought");
+        const field = /** @type {HTMLInputElement} */ (document.querySelector(FIND));
+        field.focus();
+        field.select();
       }
       if (event.key !== "Escape" || event.defaultPrevented || isElsewhere(event)) return;
-      setPanel(null);
-      await null; // the text is drawn by then, which the page of tasks hides
+      atOnce(() => setPanel(null)); // which draws the text, that the page of tasks hides
       /** @type {HTMLElement} */ (document.querySelector("#editor, .say textarea")).focus();
     };
     addEventListener("keydown", onKey);

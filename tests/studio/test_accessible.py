@@ -123,6 +123,17 @@ def outline(page: Page) -> None:
     compose(page, "# The fox\n\nA fox.\n\n# The owl\n\nAn owl.\n")
     page.get_by_role("button", name="Outline").click()
     page.get_by_label("Find", exact=True).fill("fox")
+    page.get_by_label("Replace with").fill("wolf")
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator(".look ins")).to_have_text("wolf")
+
+
+def search(page: Page) -> None:
+    """All stories are searched; the one without a title is listed by its first words."""
+    compose(page, "A fox and another fox.")
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_label("Search all stories").fill("fox")
+    expect(page.get_by_role("list", name="Found").get_by_role("button").first).to_be_visible()
 
 
 def keys(page: Page) -> None:
@@ -131,7 +142,7 @@ def keys(page: Page) -> None:
 
 STATES = [
     empty, candidates, long, long_diff, tree, inside, parts_and_diff, controls, stories, shelf, background,
-    outline, chat, keys,
+    outline, search, chat, keys,
 ]  # fmt: skip
 
 

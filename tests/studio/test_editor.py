@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, CDPSession, Page, Request, expect
 from benchmarks.loads.studio_book import CHAPTERS
 from tests.studio.test_book import open_book
 from tests.support.browser import PHONE, visiting
-from tests.support.hands import compose, editor, go, into, place, selected
+from tests.support.hands import compose, double_click, editor, go, into, place, selected
 from tests.support.rows import each_row
 from tests.support.serving import Server
 from tests.support.steps import OPENING, afresh, ask, drawn, over, settings, texts
@@ -330,3 +330,33 @@ def test_ctrl_f_opens_the_pages_own_find(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#editor .found")).to_have_text("fox")
     assert selected(page) == "fox"
+
+
+AT_ONCE = """keys => keys.map(([key, ctrlKey]) => {
+    const event = new KeyboardEvent("keydown", { key, ctrlKey, bubbles: true, cancelable: true });
+    document.activeElement.dispatchEvent(event);
+    return [document.activeElement.getAttribute("aria-label"), document.activeElement.type];
+})"""
+
+
+def test_a_key_that_opens_or_leaves_a_field_has_moved_the_focus_before_the_next_key(page: Page) -> None:
+    compose(page, "The owl woke. The fox slept.")
+    double_click(page, "owl")
+    for keys in ([["f", True], ["Escape", False]], [["Escape", False], ["f", True], ["f", True]]):
+        focused = page.evaluate(AT_ONCE, keys)
+        assert focused == [["Story", None] if key == "Escape" else [None, "search"] for key, _ in keys]
+    expect(page.get_by_label("Find", exact=True)).to_have_value("owl")
+
+
+@each_row("begin", ["", "a", "a\n", " é kpu\n\n", "*a*\n# b\n"])
+def test_lines_that_come_at_once_are_in_the_text_as_they_are(page: Page, begin: str) -> None:
+    """As of a dictated text; of these the browser loses empty lines at the end of the text."""
+    compose(page, begin)
+    for lines in ("\n", "x", "\n\nJup", "\n\n\n", "y\n", "z"):
+        page.keyboard.press("Control+End")
+        page.keyboard.insert_text(lines)
+        begin += lines
+        expect(editor(page)).to_have_value(begin)
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text("One\n\ntwo\n")
+    expect(editor(page)).to_have_value("One\n\ntwo\n")

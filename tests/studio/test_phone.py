@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from llama_srb.studio import files
+from tests.studio.test_files import WIDE
 from tests.studio.test_reading import DARKEST
 from tests.support.browser import PATIENCE_MS, PHONE, visiting
 from tests.support.hands import compose, editor, go
 from tests.support.serving import Server, serving
-from tests.support.steps import ask, cards, settings
+from tests.support.steps import ask, cards, drawn, settings
 
 SMALL = """least => [...document.querySelectorAll("button, select, summary, input, a[href]")]
     .filter(one => one.checkVisibility({visibilityProperty: true}) && !one.matches(".token, .alternatives *"))
@@ -46,10 +47,49 @@ def test_targets_are_44_pixels_large(phone: Page) -> None:
     cards(phone).first.get_by_role("button", name="Actions").tap()
     assert phone.evaluate(SMALL, TARGET) == []
     phone.keyboard.press("Escape")
-    for panel in ("Stories", "Branches", "Settings", "Shelf"):
+    for panel, use in PANELS.items():
         phone.get_by_role("button", name=panel, exact=True).tap()
         expect(phone.get_by_role("complementary", name=panel)).to_be_visible()
+        use(phone)
+        drawn(phone)
         assert phone.evaluate(SMALL, TARGET) == []
+        assert not phone.evaluate(WIDE)
+
+
+def seek(phone: Page) -> None:
+    phone.get_by_label("Find", exact=True).tap()
+    phone.keyboard.type("fox")
+    phone.get_by_role("button", name="Next", exact=True).tap()
+    expect(phone.locator(".look")).to_be_visible()
+
+
+def search(phone: Page) -> None:
+    phone.get_by_label("Search all stories").tap()
+    phone.keyboard.type("fox")
+    expect(phone.get_by_role("list", name="Found").get_by_role("button").first).to_be_visible()
+
+
+def add_lore(phone: Page) -> None:
+    phone.get_by_role("button", name="Add an entry").tap()
+
+
+def ban(phone: Page) -> None:
+    phone.get_by_label("Phrases banned in").first.tap()
+    phone.keyboard.type("suddenly")
+
+
+def nothing(_phone: Page) -> None:
+    pass
+
+
+PANELS: dict[str, Callable[[Page], None]] = {
+    "Outline": seek,
+    "Background": add_lore,
+    "Stories": search,
+    "Settings": ban,
+    "Branches": nothing,
+    "Shelf": nothing,
+}
 
 
 def test_the_bar_shows_that_more_panels_follow(phone: Page) -> None:

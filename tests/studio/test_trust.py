@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -273,6 +274,12 @@ def test_a_story_has_a_language(page: Page) -> None:
     expect(editor(page)).to_have_attribute("lang", "de")
     cards(page).first.locator(".text").click()
     expect(editor(page)).to_have_value("Er geht\u2019s an. „Ja.“")
+    page.get_by_role("button", name="Stories").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Export EPUB").click()
+    with zipfile.ZipFile(saved.value.path()) as book:
+        [package] = [book.read(name).decode() for name in book.namelist() if name.endswith(".opf")]
+    assert "<dc:language>de</dc:language>" in package
 
 
 def test_a_word_of_a_candidate_never_comes_again(page: Page) -> None:

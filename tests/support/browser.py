@@ -50,7 +50,8 @@ def profile(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
     for routed in (context, *context.pages):  # a handler that still answers must not fail the next test
         routed.unroute_all(behavior="ignoreErrors")
     context.close()
-    assert [line for line in said if "Failed to load resource" not in line] == []
+    said = [line for line in said if "Failed to load resource" not in line]
+    assert not said, said
 
 
 @contextlib.contextmanager

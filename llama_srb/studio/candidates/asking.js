@@ -28,8 +28,7 @@ import {
 import * as store from "../story/store.js";
 import {
   addNode,
-  around,
-  cutAt,
+  cutsAt,
   drop,
   firstWords,
   goesOn,
@@ -154,13 +153,10 @@ export async function rewrite(from, to) {
   const passage = passageIn(text, from, to);
   if (!passage) return ask();
   const [begin, end] = passage;
-  const cuts = [end, begin].map((place) => cutAt(story, place).id);
+  const { ends, changed: nodes } = cutsAt(story, [end, begin]);
   const replaces = text.slice(begin, end);
-  setPoint(cuts[1], replaces);
-  store.keep(
-    story,
-    cuts.flatMap((id) => around(story, id)),
-  );
+  setPoint(ends[1], replaces);
+  store.keep(story, nodes);
   changed("story");
   await ask({ replaces });
 }
@@ -192,12 +188,9 @@ function place() {
   const end = isChat() ? Infinity : heldBack(story, at);
   if (end >= text.length) return setPoint(null);
   if (point && textOf(story, point).length === end) return setPoint(point, null);
-  const cuts = [at, end].map((place) => cutAt(story, place).id);
-  setPoint(cuts[1], null);
-  store.keep(
-    story,
-    cuts.flatMap((id) => around(story, id)),
-  );
+  const { ends, changed: nodes } = cutsAt(story, [at, end]);
+  setPoint(ends[1], null);
+  store.keep(story, nodes);
   changed("story");
 }
 

@@ -11,7 +11,7 @@ import { lay, merge, withTokens } from "../story/merge.js";
 import { session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { duties } from "../story/tabs.js";
-import { checkFormat, newId, titled } from "../story/tree.js";
+import { checkFormat, newId, textOf, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { call, send } from "./api.js";
@@ -277,7 +277,8 @@ export async function decide(isOther) {
     const { nodes: _, id: __, root: ___, ...others } = remote;
     Object.assign(story, others, { parts, scraps, banned });
   }
-  lay(story, isOther ? paths.theirs : paths.mine);
+  const [path, text] = isOther ? [paths.theirs, textOf(remote)] : [paths.mine, textOf(mine)];
+  lay(story, path, text);
   replaceOpen(united(story, version), mine.changed);
   later(0);
 }

@@ -4,7 +4,7 @@
 // in the other one, too; its parts have the same names there.
 
 import { partsOf, readParts } from "../background/parts.js";
-import { move, newId, pathTo, raise, spelling, split } from "./tree.js";
+import { cutAt, move, newId, pathTo, raise, spelling, split, textOf } from "./tree.js";
 
 /** @import { Entry, Parts } from "../background/parts.js" */
 /** @import { Story, TreeNode } from "./tree.js" */
@@ -79,13 +79,19 @@ export function merge(mine, theirs) {
     added++;
     return id;
   };
+  // A piece behind a node, which both have, is not that node as well.
+  /** @type {(known: TreeNode, node: TreeNode) => boolean} */
+  const isBehind = (known, node) =>
+    !!other.nodes[known.id] &&
+    isSame(known, other.nodes[known.id]) &&
+    pathTo(other, known.id).some(({ id }) => id === node.id);
   // A node with another text here has its own elsewhere, or in a copy that an earlier merge has made.
   /** @type {(node: TreeNode, parent: string) => string} */
   const placeOf = (node, parent) => {
     const here = nodes[node.id];
     if (here && isSame(here, node)) return node.id;
-    const isElsewhere = here || cuts.has(node.id);
-    return (isElsewhere && spelling(story, parent, node.text)?.id) || add(node, parent);
+    const known = here || cuts.has(node.id) ? spelling(story, parent, node.text) : null;
+    return known && !isBehind(known, node) ? known.id : add(node, parent);
   };
   const [top, root] = [nodes[story.root], other.nodes[other.root]];
   const isRaised = root.id !== top.id && !!other.nodes[top.id]; // there, so that a text may stand before mine
@@ -152,16 +158,17 @@ const laterMoves = (story, other) =>
     .sort((a, b) => (a.moved ?? 0) - (b.moved ?? 0));
 
 /** Makes the text of a merged story that of one version, whose path it is, wherever the other one has moved
-    it.
-    @type {(story: Story, path: string[]) => void} */
-export function lay(story, path) {
+    it. What was typed on behind it is a branch.
+    @type {(story: Story, path: string[], text: string) => void} */
+export function lay(story, path, text) {
   if (path[0] !== story.root && story.nodes[story.root].text) raise(story);
   let above = story.root;
   for (const id of path) {
     move(story, id, above); // what is before stands there already, so that this makes no circle
     above = id;
   }
-  story.current = path[path.length - 1];
+  story.current = above;
+  if (textOf(story) !== text) story.current = cutAt(story, text.length).id;
 }
 
 /** The banned phrases of a story.

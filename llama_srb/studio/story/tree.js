@@ -86,8 +86,9 @@ import { unescaped } from "../files/emphasis.js";
 /** A node, the parent that it gets or had, and how long that is, should it be cut later.
     @typedef {[id: string, parent: string, length: number]} Move */
 
-/** What writing a text did. `moves` take it back, in this order; `piece`: the node in which typing may go on.
-    @typedef {{nodes: TreeNode[], moves: Move[], piece: string | null}} Written */
+/** What writing a text did. `moves` take it back, in this order; `gone`: pieces that were removed, with the
+    parent of each as it was then; `piece`: the node in which typing may go on.
+    @typedef {{nodes: TreeNode[], moves: Move[], gone: Move[], piece: string | null}} Written */
 
 /** A place in a drawing: nodes without alternatives, which follow each other, are one. `node` is the last.
     @typedef {{node: TreeNode, chain: TreeNode[], x: number, y: number, children: Place[]}} Place */
@@ -264,8 +265,9 @@ function nameOfRest(id, offset) {
 
 /** @type {(story: Story, id: string, offset: number) => string} */
 function idOfRest(story, id, offset) {
-  const rest = nameOfRest(id, offset);
-  return story.nodes[rest] || rest.length > MOST_ID ? newId() : rest;
+  let rest = nameOfRest(id, offset);
+  while (story.nodes[rest]) rest += "_"; // pieces that were joined had cuts of their own
+  return rest.length > MOST_ID ? newId() : rest;
 }
 
 /** Where a node that was so long ends, should it have been cut since.
@@ -320,6 +322,19 @@ export function cutAt(story, offset) {
   if (at === 0 && node.text) return raise(story);
   split(story, node.id, at);
   return node;
+}
+
+/** The same at several offsets, the last first. `changed`: all nodes that the cuts have changed, of which the
+    next one may lead away.
+    @type {(story: Story, offsets: number[]) => {ends: string[], changed: TreeNode[]}} */
+export function cutsAt(story, offsets) {
+  const changed = new Set();
+  const ends = offsets.map((offset) => {
+    const { id } = cutAt(story, offset);
+    for (const one of around(story, id)) changed.add(one);
+    return id;
+  });
+  return { ends, changed: [...changed] };
 }
 
 /** Where the text before an offset ends without the writer's last spaces and tabs. They are held back, since
@@ -433,15 +448,18 @@ export function write(story, changes, piece = null) {
   const nodes = new Set();
   /** @type {Move[]} */
   const moves = [];
+  /** @type {Move[]} */
+  const gone = [];
   /** @type {Draft} */
-  const draft = { story, nodes, moves, piece: null };
+  const draft = { story, nodes, moves, gone, piece: null };
   const isTyping = changes.length === 1;
   for (const [from, to, by] of changes.toReversed())
     if (from < to || by) writeOne(draft, from, to, copied(by), isTyping ? piece : null);
-  return { nodes: [...nodes], moves: moves.reverse(), piece: isTyping ? draft.piece : null };
+  return { nodes: [...nodes], moves: moves.reverse(), gone, piece: isTyping ? draft.piece : null };
 }
 
-/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: Move[], piece: string | null}} Draft */
+/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: Move[], gone: Move[], piece: string | null}}
+      Draft */
 
 /** @type {(draft: Draft, from: number, to: number, by: string, piece: string | null) => void} */
 function writeOne(draft, from, to, by, piece) {
@@ -471,7 +489,7 @@ function canGrow(path, i, piece) {
 /** Gives a typed piece another text; goes to the one that is there already, or has no text, in its place.
     @type {(draft: Draft, node: TreeNode, tail: TreeNode | undefined, text: string) => void} */
 function grow(draft, node, tail, text) {
-  const { story, nodes } = draft;
+  const { story, nodes, gone } = draft;
   const known = node.parent && spelling(story, node.parent, text, node);
   if (!known) {
     draft.piece = node.id;
@@ -484,6 +502,7 @@ function grow(draft, node, tail, text) {
     moveTail(draft, tail, known.id);
     draft.moves[draft.moves.length - 1] = moveTo(story, { ...tail, parent: node.parent }); // which stays
   } else story.current = known.id;
+  gone.push(moveTo(story, node));
   drop(story, node);
 }
 

@@ -116,10 +116,11 @@ const NATIVE = { historyUndo: undo, historyRedo: redo }; // a browser's menu, or
 const HANDLERS = {
   keydown: putFirst,
   compositionstart: putFirst,
-  beforeinput({ inputType }) {
+  beforeinput(event, view) {
+    const { inputType } = event;
     putFirst();
     NATIVE[inputType]?.();
-    return inputType in NATIVE;
+    return inputType in NATIVE || types(event, view);
   },
   compositionend() {
     setTimeout(tell); // CodeMirror has read the word by then
@@ -136,6 +137,17 @@ const HANDLERS = {
 function putFirst() {
   put();
   return false;
+}
+
+/** Types over a selection, which the browser would do with styles of its own, and the page forbids these; and
+    lines that come at once, as of a dictated text, of which the browser loses an empty one.
+    @type {(event: InputEvent, view: any) => boolean} */
+function types({ inputType, data, isComposing, cancelable }, view) {
+  if (inputType !== "insertText" || !data || isComposing || !cancelable) return false;
+  if (view.state.selection.main.empty && !data.includes("\n")) return false;
+  const change = view.state.replaceSelection(copied(data));
+  view.dispatch({ ...change, scrollIntoView: true, userEvent: "input.type" });
+  return true;
 }
 
 /** Puts several letters that come at once, as of a dictated sentence, in as a copy: those of the page have 16

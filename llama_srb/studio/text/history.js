@@ -221,7 +221,7 @@ function put(changes, piece = null) {
   const { story } = session;
   const written = write(story, changes, piece);
   store.keep(story, written.nodes);
-  for (const { id, parent, gone } of written.nodes) if (gone) redirect(id, parent);
+  for (const move of written.gone) redirect(...move);
   return written;
 }
 
@@ -308,14 +308,17 @@ export function goTo(id) {
   if (hasTail) setPoint(placeOfCaret());
 }
 
-/** Node `gone` was joined into another one: undo returns there instead. */
-export function redirect(gone, id) {
+/** Node `gone` was joined into another one, or removed: undo returns there instead. `length`: how long that
+    one was, should it be cut since.
+    @type {(gone: string, id: string, length?: number) => void} */
+export function redirect(gone, id, length) {
   for (const step of [...past, ...future]) {
-    if (step.current === gone) step.current = id;
+    if (step.current === gone) Object.assign(step, { current: id, length: length ?? step.length });
     if (step.piece === gone) step.piece = null;
-    if (step.moves?.flat().includes(gone)) {
-      const other = (/** @type {string} */ one) => (one === gone ? id : one);
-      step.moves = step.moves.map(([node, to, length]) => [other(node), other(to), length]);
-    }
+    step.moves = step.moves?.map(([node, to, long]) => [
+      node === gone ? id : node,
+      to === gone ? id : to,
+      to === gone ? (length ?? long) : long,
+    ]);
   }
 }

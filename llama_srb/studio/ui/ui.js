@@ -62,6 +62,21 @@ async function redraw() {
   if (waiting.size) ask();
 }
 
+/** Does what changes a view's own state, and draws that and the views of these things before it returns: a
+    key that comes next finds the field that it is for.
+    @type {(act: () => void, ...things: string[]) => void} */
+export function atOnce(act, ...things) {
+  const { options } = /** @type {any} */ (preact);
+  const { debounceRendering } = options;
+  options.debounceRendering = (draw) => draw();
+  try {
+    act();
+    for (const thing of things) for (const view of watchers.get(thing) ?? []) view();
+  } finally {
+    options.debounceRendering = debounceRendering;
+  }
+}
+
 /** Resolves when all that has changed so far is drawn; the studio's tests wait for it.
     @type {() => Promise<void>} */
 export const drawn = () =>

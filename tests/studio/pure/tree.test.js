@@ -9,10 +9,12 @@ import {
   childrenOf,
   composed,
   cutAt,
+  cutsAt,
   hashed,
   heldBack,
   join,
   joinable,
+  move,
   newStory,
   patched,
   patchOf,
@@ -23,10 +25,12 @@ import {
   textOf,
   withoutReturns,
   wordDiff,
+  write,
 } from "#studio/story/tree.js";
 import {
   ACTIONS,
   assertTree,
+  changesOf,
   eachSeed,
   lost,
   lostPieces,
@@ -43,6 +47,35 @@ test("after each action a story is one tree", () =>
       ACTIONS[random.pick(Object.keys(ACTIONS))](story, random);
       assertTree(story);
     }
+  }));
+
+/** What changes nodes and tells which, so that they are stored. */
+const TOLD = {
+  write: (story, random) => write(story, changesOf(textOf(story), random)).nodes,
+  cut(story, random) {
+    const offsets = [placeIn(textOf(story), random), placeIn(textOf(story), random)];
+    return cutsAt(
+      story,
+      offsets.sort((a, b) => b - a),
+    ).changed;
+  },
+  move: (story, random) =>
+    move(story, random.pick(Object.keys(story.nodes)), random.pick(Object.keys(story.nodes))),
+  join(story, random) {
+    const some = Object.keys(story.nodes).filter((id) => joinable(story, id));
+    return some.length ? join(story, random.pick(some)) : [];
+  },
+};
+
+test("all nodes that have changed are told, or a reload would bring the old ones back", () =>
+  eachSeed((random) => {
+    const story = randomStory(random);
+    const before = JSON.parse(JSON.stringify(story.nodes));
+    const name = random.pick(Object.keys(TOLD));
+    const told = new Set(TOLD[name](story, random).map(({ id }) => id));
+    const now = JSON.parse(JSON.stringify(story.nodes));
+    for (const id of Object.keys({ ...before, ...now }))
+      if (!told.has(id)) assert.deepEqual(now[id], before[id], `${name} does not tell it`);
   }));
 
 test("the text is what was typed, and nothing else that was there is lost", () =>
