@@ -72,7 +72,7 @@ KINDS = {
     "an address": (ipv4, r"([0-9]{1,3}[.]){3}[0-9]{1,3}"),
     "a time": (time, r"[0-2][0-9]:[0-5][0-9]:[0-5][0-9]"),
     "terms together": ("No. " + integer.between(2, 3) + Regex("[.!]"), r"No[.] .+[.!]"),
-    "a list": (list[Literal["a", "b"]], r"\[(.(, )?)*\]"),
+    "a list": (list[Literal["a", "b"]], r'\[("[ab]"(, )?)*\]?'),  # max_tokens may cut it
     "a grammar": (CFG('start: ("yes" | "no") "!"'), r"(yes|no)!"),
     "a grammar of llama.cpp": (CFG('root ::= ("yes" | "no") "!"'), r"(yes|no)!"),
 }
