@@ -34,9 +34,6 @@ def popen(
 ) -> subprocess.Popen[Any]:
     """As subprocess.Popen for `llama-srb ARGUMENTS`. before: runs in the child at first."""
 
-    if "COVERAGE_PROCESS_START" in os.environ:  # it keeps what it has measured when Python ends
-        command = [sys.executable, "-m", "llama_srb.cli", *arguments]
-        return subprocess.Popen(command, env=environ, cwd=folder, preexec_fn=before, **options)
     own = dict(environ)  # it may be os.environ
 
     def child() -> NoReturn:
