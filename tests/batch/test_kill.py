@@ -32,7 +32,8 @@ def complete_lines(*files: Path) -> list[str]:
 def run_until(bench: Bench, count: int, delay: float, *arguments: str) -> int:
     """Runs the batch, and kills it `delay` seconds after so many lines are there; its exit code."""
     out = bench.folder / "out.jsonl"
-    with bench.started("batch", "in.jsonl", str(out), *arguments, stderr=subprocess.DEVNULL) as batch:
+    command = bench.command("batch", "in.jsonl", str(out), *arguments)
+    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.DEVNULL) as batch:
         deadline = time.monotonic() + TIMEOUT
         while batch.poll() is None and len(complete_lines(out)) < count:
             assert time.monotonic() < deadline

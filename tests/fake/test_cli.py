@@ -190,8 +190,10 @@ def connectable(host: str, port: int) -> bool:
 
 
 def test_a_signal_while_loading_stops_it(bench: Bench) -> None:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with bench.started("serve", "--", "--no-ready", **pipes) as process:
+    command = bench.command("serve", "--", "--no-ready")
+    with subprocess.Popen(
+        command, env=bench.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
@@ -455,9 +457,9 @@ def test_a_lost_server_exits_with_1(bench: Bench) -> None:
 @contextlib.contextmanager
 def running(bench: Bench, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """An endless completion that has printed its first text."""
-    command = ("complete", PROMPT, "--max-tokens", "-1", "--jsonl", *arguments)
+    command = bench.command("complete", PROMPT, "--max-tokens", "-1", "--jsonl", *arguments)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with bench.started(*command, text=True, **pipes) as process:
+    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, text=True, **pipes) as process:
         try:
             assert process.stdout is not None
             lines = iter(process.stdout.readline, "")
@@ -479,7 +481,8 @@ def test_a_signal_ends_it_and_leaves_no_engine(bench: Bench, number: signal.Sign
 
 
 def test_a_signal_while_it_loads_leaves_no_engine(bench: Bench) -> None:
-    with bench.started("complete", PROMPT, "--", "--no-ready", stdout=subprocess.PIPE) as process:
+    command = bench.command("complete", PROMPT, "--", "--no-ready")
+    with subprocess.Popen(command, env=bench.environ, stdout=subprocess.PIPE) as process:
         while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)

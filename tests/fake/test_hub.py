@@ -302,10 +302,7 @@ def test_a_hub_that_misbehaves_is_one_line_and_nothing_is_kept(
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(bench: HubBench) -> None:
     (bench.folder / "huggingface_hub.py").write_text("raise ImportError")
-    environ = bench.environ | {"PYTHONPATH": f"{bench.folder}:{bench.environ['PYTHONPATH']}"}
-    ended = subprocess.run(
-        bench.command("models", "pull", "ann/tales"), env=environ, capture_output=True, text=True, check=False
-    )
+    ended = bench.pull(PYTHONPATH=f"{bench.folder}:{bench.environ['PYTHONPATH']}")
     assert ended.returncode == 2
     assert ended.stderr == ("llama-srb: models of a hub need huggingface_hub: pip install 'llama-srb[hub]'\n")
 

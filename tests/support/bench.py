@@ -16,10 +16,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import PIPE
-from typing import Any
 
-from tests.support import forked
 from tests.support.places import FAKE_COMMAND, ROOT
 
 TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
@@ -48,15 +45,29 @@ class Bench:
         }
 
     def run(self, *arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-        return forked.run(arguments, self.environ | environ, self.folder, stdin, TIMEOUT)
-
-    def started(self, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
-        return forked.popen(arguments, self.environ, self.folder, **options)
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environ | environ,
+            cwd=self.folder,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
 
     @contextlib.contextmanager
     def serving(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         """Runs a server; yields it and the first line that it prints."""
-        with self.started("serve", *arguments, stdout=PIPE, stderr=PIPE, text=True) as process:
+        command = self.command("serve", *arguments)
+        with subprocess.Popen(
+            command,
+            env=self.environ,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
             try:
                 assert process.stdout is not None
                 yield process, process.stdout.readline()
@@ -70,8 +81,11 @@ class Bench:
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         environ = {key: value for key, value in self.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
-        process = forked.popen(
-            arguments, environ | {"TERM": "xterm-256color"}, self.folder, before=lambda: os.login_tty(slave)
+        process = subprocess.Popen(
+            self.command(*arguments),
+            env=environ | {"TERM": "xterm-256color"},
+            cwd=self.folder,
+            preexec_fn=lambda: os.login_tty(slave),
         )
         os.close(slave)
         try:
