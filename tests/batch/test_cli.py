@@ -38,7 +38,8 @@ def test_a_server_of_its_own_answers_all_lines_and_is_gone(bench: Bench) -> None
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
     assert not (bench.folder / "files").exists(), "another server may use that folder"
     assert answered(bench) == [str(i) for i in range(1101)]
-    assert re.fullmatch(r"llama-srb: 1101 of 1101 lines in \S+ s; 2200 tokens, \d+/s\n", ended.stderr)
+    last = ended.stderr.splitlines()[-1]  # the others say how far it is, on a slow machine
+    assert re.fullmatch(r"llama-srb: 1101 of 1101 lines in \S+ s; 2200 tokens, \d+/s", last)
     bodies = {one["custom_id"]: one["response"]["body"] for one in read(bench.folder / "out.jsonl")}
     assert {body["object"] for id, body in bodies.items() if id != "1100"} == {"text_completion"}
     assert not (bench.folder / "out.jsonl.errors.jsonl").exists()

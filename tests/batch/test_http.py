@@ -600,7 +600,7 @@ async def test_the_limits_of_a_key_hold_for_its_lines(serving: Serving, tmp_path
 
 async def test_lines_spend_the_tokens_of_their_key(serving: Serving, tmp_path: Path) -> None:
     """Each answer overdraws the budget, so that the next line waits until a token is there again."""
-    served = await serving(**keyed(tmp_path, {"name": "poor", "tokens_per_minute": 60}))
+    served = await serving(**keyed(tmp_path, {"name": "poor", "tokens_per_minute": 6}))
     poor = Files(served, "poor")
     id = (await poor.begin([line(f"{i}", prompt="x", max_tokens=150) for i in range(80)]))["id"]
     await poor.until_done(id, 1)
