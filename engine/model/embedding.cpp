@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-static const int32_t n_max_tokens = 8192;      // of a text at most; the second context has cells for so many
+static const int32_t n_max_tokens = 8192;      // of a text at most
 static const size_t  n_row_bytes  = 64u << 20; // of logits; llama.cpp computes them along with the vectors
-static const int32_t n_texts      = 16;        // in one batch
 static const int32_t n_chunk      = 512;       // tokens in one batch
 
 static int64_t read_metadata(const llama_model * model, const std::string & name, int64_t otherwise) {
@@ -35,11 +34,11 @@ llama_context * make_embedding_context(const model_facts & facts, llama_context_
     params.embeddings      = true;
     params.pooling_type    = LLAMA_POOLING_TYPE_NONE;
     params.kv_unified      = true;
-    params.n_seq_max       = n_texts;
-    params.n_batch         = (uint32_t) std::clamp((int32_t) (n_row_bytes / row_bytes), n_texts, n_chunk);
-    params.n_ubatch        = params.n_batch;
-    params.n_ctx           = (uint32_t) facts.embedding.n_max + params.n_batch;
-    llama_context * ctx    = llama_init_from_model(const_cast<llama_model *>(facts.model), params);
+    params.n_seq_max       = text_queue::n_ids;
+    params.n_batch = (uint32_t) std::clamp((int32_t) (n_row_bytes / row_bytes), text_queue::n_texts, n_chunk);
+    params.n_ubatch     = params.n_batch;
+    params.n_ctx        = (uint32_t) facts.embedding.n_max + 2 * params.n_batch; // as text_queue counts them
+    llama_context * ctx = llama_init_from_model(const_cast<llama_model *>(facts.model), params);
     if (ctx && !llama_get_memory(ctx)) { // an encoder computes a text at once
         llama_free(ctx);
         params.n_batch = params.n_ubatch = std::max((uint32_t) facts.embedding.n_max, params.n_batch);
@@ -71,102 +70,90 @@ void embedder::reset_adapters() {
     }
 }
 
-bool embedder::has(const std::string & id) const {
-    return std::any_of(jobs.begin(), jobs.end(), [&](const job & j) { return j.id == id; });
-}
-
-void embedder::submit(const std::string & id, std::vector<std::vector<llama_token>> && texts,
-                      int32_t priority) {
-    const auto is_later = [&](const job & x) {
-        return x.priority > priority && x.i_text == 0 && x.n_done == 0; // the context has a begun text
-    };
-    job & j    = *jobs.emplace(std::find_if(jobs.begin(), jobs.end(), is_later));
-    j.priority = priority;
+void embedder::submit(const std::string & id, const std::string & client,
+                      std::vector<std::vector<llama_token>> && texts, int32_t priority) {
+    text_job j;
     j.id       = id;
+    j.client   = client;
     j.texts    = std::move(texts);
+    j.priority = priority;
     j.adapters = facts.adapters->defaults();
+    queue.submit(std::move(j));
 }
 
 embedding_results embedder::cancel(const std::string & id) {
-    const auto j = std::find_if(jobs.begin(), jobs.end(), [&](const job & x) { return x.id == id; });
-    if (j == jobs.end()) {
+    text_job * const j = queue.find(id);
+    if (!j) {
         return {};
     }
-    embedding_results results = {{}, {{id, (int64_t) j->i_text, j->n_tokens, ""}}};
-    if (j == jobs.begin() && ctx && llama_get_memory(ctx)) {
-        llama_memory_clear(llama_get_memory(ctx), false);
+    if (j->has_begun()) {
+        llama_memory_seq_rm(llama_get_memory(ctx), j->seq_id, -1, -1);
     }
-    jobs.erase(j);
+    embedding_results results = {{}, {{id, (int64_t) j->i_text, j->n_tokens, ""}}};
+    queue.remove(*j);
     return results;
 }
 
-// Fills the batch with complete texts and pieces of the first and the last text. The sequence id of a text is its
-// number modulo n_texts.
-std::vector<embedder::piece> embedder::fill(const job & j, int32_t n_max) {
-    const bool    is_encoder = !llama_get_memory(ctx);
-    const int32_t n_room =
-        is_encoder ? (int32_t) llama_n_batch(ctx) : std::min(n_max, (int32_t) llama_n_batch(ctx));
-    std::vector<piece> pieces;
+batch_limits embedder::limits(int32_t n_max) const {
+    const int32_t n_batch   = (int32_t) llama_n_batch(ctx);
+    const bool    in_pieces = llama_get_memory(ctx);
+    return {in_pieces ? std::min(n_max, n_batch) : n_batch, n_batch, in_pieces};
+}
+
+void embedder::fill(const text_batch & b) {
     batch.n_tokens = 0;
-    for (size_t i = j.i_text; i < j.texts.size() && pieces.size() < (size_t) n_texts; i++) {
-        const auto &  text    = j.texts[i];
-        const int32_t n_begin = i == j.i_text ? j.n_done : 0;
-        const int32_t n_rest  = (int32_t) text.size() - n_begin;
-        const int32_t n       = std::min(n_rest, n_room - batch.n_tokens);
-        if (n == 0 || (is_encoder && n < n_rest)) {
-            break;
-        }
-        pieces.push_back({i, batch.n_tokens, n});
-        for (int32_t k = 0; k < n; k++) {
+    for (const text_piece & p : b.pieces) {
+        for (int32_t k = p.n_before; k < p.n_before + p.n_tokens; k++) {
             const int32_t row    = batch.n_tokens++;
-            batch.token[row]     = text[n_begin + k];
-            batch.pos[row]       = n_begin + k;
+            batch.token[row]     = b.job->texts[p.i_text][(size_t) k];
+            batch.pos[row]       = k;
             batch.n_seq_id[row]  = 1;
-            batch.seq_id[row][0] = (llama_seq_id) (i % n_texts);
+            batch.seq_id[row][0] = p.seq_id;
             batch.logits[row]    = true;
         }
     }
-    return pieces;
 }
 
 embedding_results embedder::step(int32_t n_max) {
     if (!make_context()) {
-        return fail("there is no memory for a second context, which embeddings need");
+        return fail(queue.first(), "there is no memory for a second context, which embeddings need");
     }
-    job &      j      = jobs.front();
-    const auto pieces = fill(j, std::max(n_max, 1));
+    const text_batch b = queue.next(limits(std::max(n_max, 1)));
+    text_job &       j = *b.job;
+    fill(b);
     apply_adapters(ctx, j.adapters);
     const int code = llama_decode(ctx, batch);
     if (code != 0) {
-        return fail("llama_decode failed with code " + std::to_string(code));
+        return fail(j, "llama_decode failed with code " + std::to_string(code));
     }
     llama_synchronize(ctx);
     embedding_results results;
-    for (const piece & p : pieces) {
-        take(j, p, results);
+    int32_t           i_first = 0;
+    for (const text_piece & p : b.pieces) {
+        take(j, p, i_first, results);
+        i_first += p.n_tokens;
     }
-    if (j.i_text == j.texts.size()) {
+    if (j.is_done()) {
         results.ended.push_back({j.id, (int64_t) j.texts.size(), j.n_tokens, ""});
-        jobs.pop_front();
+        queue.remove(j);
     }
     return results;
 }
 
 // Adds a piece's token vectors to the sum of its text. The normalized sum of a complete text is a result.
-void embedder::take(job & j, const piece & p, embedding_results & results) {
+void embedder::take(text_job & j, const text_piece & p, int32_t i_first, embedding_results & results) {
     const int32_t n_text = (int32_t) j.texts[p.i_text].size();
     j.sum.resize(facts.embedding.n_dimensions, 0.0);
     for (int32_t k = 0; k < p.n_tokens; k++) {
-        const int32_t place  = j.n_done + k;
+        const int32_t place  = p.n_before + k;
         const bool    counts = facts.embedding.pooling == LLAMA_POOLING_TYPE_MEAN ||
                                place == (facts.embedding.pooling == LLAMA_POOLING_TYPE_CLS ? 0 : n_text - 1);
-        const float * vector = counts ? llama_get_embeddings_ith(ctx, p.i_first + k) : nullptr;
+        const float * vector = counts ? llama_get_embeddings_ith(ctx, i_first + k) : nullptr;
         for (size_t i = 0; vector && i < j.sum.size(); i++) {
             j.sum[i] += vector[i];
         }
     }
-    j.n_done += p.n_tokens;
-    if (j.n_done < n_text) {
+    if (!j.take(p)) {
         return;
     }
     double square = 0.0;
@@ -178,17 +165,16 @@ void embedder::take(job & j, const piece & p, embedding_results & results) {
     }
     results.vectors.push_back({j.id, (int64_t) p.i_text, n_text, std::move(j.sum)});
     if (llama_get_memory(ctx)) {
-        llama_memory_seq_rm(llama_get_memory(ctx), (llama_seq_id) (p.i_text % n_texts), -1, -1);
+        llama_memory_seq_rm(llama_get_memory(ctx), p.seq_id, -1, -1);
     }
-    j.n_tokens += n_text;
-    j.i_text++;
-    j.n_done = 0;
     j.sum.clear();
 }
 
-embedding_results embedder::fail(const std::string & message) {
-    embedding_results results = {{}, {{jobs.front().id, 0, 0, message}}};
-    jobs.pop_front();
+// The content of the cells is unknown now.
+embedding_results embedder::fail(text_job & j, const std::string & message) {
+    embedding_results results = {{}, {{j.id, 0, 0, message}}};
+    queue.remove(j);
+    queue.restart();
     if (ctx && llama_get_memory(ctx)) {
         llama_memory_clear(llama_get_memory(ctx), false);
     }

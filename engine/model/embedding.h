@@ -2,11 +2,12 @@
 //
 // The context gives a vector for each token; the pooling is done here, so that a text can be computed in chunks and a
 // running stream waits for one chunk at most. Encoders need a text in one piece; they generate nothing that could wait.
+// Which texts a batch has, text_queue decides.
 #pragma once
 
 #include "model/facts.h"
+#include "model/text_queue.h"
 
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -45,11 +46,12 @@ class embedder {
     embedder(const model_facts & facts, const llama_context_params & params, llama_context * ctx);
     ~embedder();
 
-    bool busy() const { return !jobs.empty(); }
-    bool has(const std::string & id) const;
-    // The priority of the command whose texts are next, if it is busy.
-    int32_t priority() const { return jobs.front().priority; }
-    void    submit(const std::string & id, std::vector<std::vector<llama_token>> && texts, int32_t priority);
+    bool busy() const { return !queue.empty(); }
+    bool has(const std::string & id) { return queue.find(id); }
+    // The first priority of the commands, if it is busy.
+    int32_t priority() const { return queue.priority(); }
+    void    submit(const std::string & id, const std::string & client,
+                   std::vector<std::vector<llama_token>> && texts, int32_t priority);
     // The results are empty if there is no command with this id.
     embedding_results cancel(const std::string & id);
     // The context has no adapters until the next step.
@@ -58,30 +60,15 @@ class embedder {
     embedding_results step(int32_t n_max);
 
   private:
-    struct job {
-        std::string                           id;
-        std::vector<std::vector<llama_token>> texts;
-        int32_t                               priority = 0;
-        size_t                                i_text   = 0; // the first incomplete text
-        int32_t                               n_done   = 0; // tokens of that text
-        int64_t                               n_tokens = 0; // of all complete texts
-        std::vector<double>                   sum;          // of that text's token vectors, so far
-        adapter_set                           adapters;     // as they were loaded
-    };
-    struct piece { // of a text, in a batch
-        size_t  i_text;
-        int32_t i_first; // row of the batch
-        int32_t n_tokens;
-    };
-
-    bool               make_context();
-    std::vector<piece> fill(const job & j, int32_t n_max);
-    void               take(job & j, const piece & p, embedding_results & results);
-    embedding_results  fail(const std::string & message);
+    bool              make_context();
+    batch_limits      limits(int32_t n_max) const;
+    void              fill(const text_batch & b);
+    void              take(text_job & j, const text_piece & p, int32_t i_first, embedding_results & results);
+    embedding_results fail(text_job & j, const std::string & message);
 
     const model_facts    facts;
     llama_context_params params;
     llama_context *      ctx;
     llama_batch          batch = {};
-    std::deque<job>      jobs; // in order of arrival
+    text_queue           queue;
 };

@@ -88,6 +88,7 @@ static void parse_fields(command & c, const json & body, const command_facts & f
     }
     check_fields(body, row->fields);
     c.what     = row->kind;
+    c.client   = body.value("client", "");
     c.priority = body.value("priority", 0);
     if (row->kind == command::generate) {
         require_generation(facts);
@@ -96,7 +97,7 @@ static void parse_fields(command & c, const json & body, const command_facts & f
         row->parse(c, body, facts);
     }
     if (c.request) {
-        c.request->client   = body.value("client", "");
+        c.request->client   = c.client;
         c.request->priority = c.priority;
     }
 }

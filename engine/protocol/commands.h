@@ -102,6 +102,7 @@ struct command {
     kind                                  what   = answer;
     int64_t                               number = 0; // of its line; the first line is 1
     std::string                           id;
+    std::string                           client;
     int32_t                               priority = 0;
     cancel_command                        cancelled;
     std::unique_ptr<generate_command>     request;       // generate, prefix, pin

@@ -4,6 +4,7 @@
 #include "util/process.h"
 
 #include <algorithm>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -95,7 +96,7 @@ command_workers::jobs_list::iterator command_workers::next() {
     auto best = jobs.end();
     for (auto job = jobs.begin(); job != jobs.end(); ++job) {
         const auto rank = [&](const long_command & one) {
-            return std::make_pair(running[one.head.client], last_starts[one.head.client]);
+            return std::make_pair(running[one.head.client], turns.last_of(one.head.client));
         };
         const bool may_run = !job->running && running[job->head.client] < n_threads - 1;
         if (may_run && (best == jobs.end() || rank(*job) < rank(*best))) {
@@ -153,10 +154,10 @@ void command_workers::run() {
     while (!lowered) { // a thread cannot raise its priority again, so a new one replaces it
         auto job = jobs.end();
         changed.wait(lock, [&] { return (job = next()) != jobs.end(); });
-        job->running                  = true;
-        job->thread                   = this_thread();
-        job->began                    = cpu_time(job->thread);
-        last_starts[job->head.client] = ++n_starts;
+        job->running = true;
+        job->thread  = this_thread();
+        job->began   = cpu_time(job->thread);
+        turns.take(job->head.client);
         changed.notify_all();
         lock.unlock();
         command c = parse_command(job->line, job->number, facts);
@@ -181,7 +182,7 @@ void command_workers::take(jobs_list::iterator job, command && c) {
     }
     jobs.erase(job);
     if (jobs.empty()) {
-        last_starts.clear();
+        turns.forget();
     }
     changed.notify_all();
 }

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "protocol/commands.h"
+#include "util/client_turns.h"
 
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
 #include <functional>
 #include <list>
-#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -67,6 +67,5 @@ class command_workers {
     std::condition_variable               changed;
     jobs_list                             jobs;          // in order of arrival, those that run included
     int                                   n_missing = 0; // threads that have ended
-    std::map<std::string, int64_t>        last_starts;   // by client: the number of its last start
-    int64_t                               n_starts = 0;  // starts so far
+    client_turns                          turns;         // by client: starts
 };

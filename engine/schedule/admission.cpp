@@ -4,21 +4,23 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string>
 #include <tuple>
 
 #include "ggml.h"
 
 void admission::admit(request_lists & requests, const prefix_tree & tree) {
     if (requests.queue.empty()) {
-        last_admitted.clear();
+        turns.forget();
     }
     while (!requests.queue.empty()) {
         const auto next = requests.queue.begin() + (std::ptrdiff_t) next_in_queue(requests);
         if (!fits(**next, requests, tree)) {
             break;
         }
-        last_admitted[(*next)->command->client] = ++n_admitted;
-        (*next)->times.admitted                 = ggml_time_us();
+        turns.take((*next)->command->client);
+        (*next)->times.admitted = ggml_time_us();
         requests.admit(std::move(*next));
         requests.queue.erase(next);
     }
@@ -32,9 +34,8 @@ size_t admission::next_in_queue(const request_lists & requests) const {
         held[r->command->client] += r->sequences.size() - r->n_over;
     }
     const auto place = [&](const auto & r) {
-        const auto last = last_admitted.find(r->command->client);
-        return std::make_tuple(r->priority(), held[r->command->client],
-                               last == last_admitted.end() ? 0 : last->second);
+        const std::string & client = r->command->client;
+        return std::make_tuple(r->priority(), held[client], turns.last_of(client));
     };
     const auto before = [&](const auto & a, const auto & b) { return place(a) < place(b); };
     return std::min_element(requests.queue.begin(), requests.queue.end(), before) - requests.queue.begin();

@@ -2,9 +2,7 @@
 #pragma once
 
 #include "schedule/request.h"
-
-#include <map>
-#include <string>
+#include "util/client_turns.h"
 
 class admission {
   public:
@@ -24,7 +22,5 @@ class admission {
     bool   has_room(int32_t priority, const request_lists & requests, const prefix_tree & tree) const;
 
     const int32_t n_parallel;
-    std::map<std::string, int64_t>
-            last_admitted;  // the number of each client's last one, as long as requests wait
-    int64_t n_admitted = 0; // requests
+    client_turns  turns; // of the requests that were admitted
 };

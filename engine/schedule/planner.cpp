@@ -3,6 +3,9 @@
 #include "schedule/prompt_planner.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
 
 static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
 static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
@@ -38,8 +41,8 @@ namespace {
 class sequence_planner {
   public:
     sequence_planner(const planner_params & params, request_lists & requests, prefix_tree & tree,
-                     step_plan & plan)
-        : params(params), requests(requests), tree(tree), plan(plan) {}
+                     planner_turns & turns, step_plan & plan)
+        : params(params), requests(requests), tree(tree), turns(turns), plan(plan) {}
 
     void plan_late_starts();
     void plan_running();
@@ -52,11 +55,13 @@ class sequence_planner {
     int32_t  n_needed() const;
     branch * open_late(const request & r, const sequence & s);
 
-    request * next_to_start() const;
+    request *              next_to_start() const;
+    std::vector<request *> in_background() const;
 
     const planner_params & params;
     request_lists &        requests;
     prefix_tree &          tree;
+    planner_turns &        turns;
     step_plan &            plan;
 };
 
@@ -140,27 +145,56 @@ void sequence_planner::plan_running() {
     }
 }
 
-// Texts that are scored are computed in chunks as prompts are, the oldest request's first.
+// The requests with texts that are scored: clients take turns at being the first of a step, and each one's are in the
+// order of their age.
+std::vector<request *> sequence_planner::in_background() const {
+    std::vector<request *> found;
+    for (auto & r : requests.active) {
+        if (plan.whose.serves(*r) && !r->command->texts.empty()) {
+            found.push_back(r.get());
+        }
+    }
+    std::stable_sort(found.begin(), found.end(), [this](const request * a, const request * b) {
+        return turns.background.last_of(a->command->client) < turns.background.last_of(b->command->client);
+    });
+    return found;
+}
+
+// Texts that are scored are computed in chunks as prompts are.
 void sequence_planner::plan_background() {
     const size_t  row_bytes = (size_t) params.n_vocab * sizeof(float);
     const int32_t n_rows    = (int32_t) std::max(n_row_bytes / row_bytes, (size_t) 1);
     int32_t       n_budget  = std::min(n_rows, plan.n_tokens() > 0 ? n_chunk : params.n_batch);
-    for (auto & r : requests.active) {
+    for (request * r : in_background()) {
+        const int32_t n_first = n_budget;
         for (sequence & s : r->sequences) {
-            if (s.cells && s.kind->is_background() && n_budget > 0 && plan.whose.serves(*r)) {
+            if (s.cells && n_budget > 0) {
                 const int32_t n_before = plan.n_tokens();
                 add_tokens(*r, s, tree.make_room(std::min(n_missing(*r, s), n_budget)));
                 n_budget -= plan.n_tokens() - n_before;
             }
         }
+        if (n_budget < n_first) {
+            turns.background.take(r->command->client);
+        }
     }
 }
 
+// Of the client with the fewest running sequences, and among such clients of the one whose last start is the longest ago,
+// the request with the fewest running ones: neither a large n nor many requests keep others out.
 request * sequence_planner::next_to_start() const {
+    std::map<std::string, int32_t> n_live;
+    for (const auto & r : requests.active) {
+        n_live[r->command->client] += r->priority() == plan.whose.priority ? r->n_live : 0;
+    }
+    const auto place = [&](const request & r) {
+        const std::string & client = r.command->client;
+        return std::make_tuple(n_live[client], turns.starts.last_of(client), r.n_live);
+    };
     request * next = nullptr;
     for (auto & r : requests.active) {
         if (r->priority() == plan.whose.priority && r->prompt.cells && r->prompt.ready &&
-            r->n_waiting() > 0 && (!next || r->n_live < next->n_live)) {
+            r->n_waiting() > 0 && (!next || place(*r) < place(*next))) {
             next = r.get();
         }
     }
@@ -169,7 +203,7 @@ request * sequence_planner::next_to_start() const {
 
 // Sequences that could not start with their prompt: n exceeds the free slots, they were preempted, or the model is
 // recurrent. They share the prompt but for its last token, decode that token again, and have a row of logits of their
-// own. Requests with the fewest running sequences come first, so that a large n does not keep others out.
+// own.
 void sequence_planner::plan_late_starts() {
     request * next = nullptr;
     while ((next = next_to_start()) && make_slot(requests, tree, plan.whose.priority, params.n_parallel)) {
@@ -182,6 +216,7 @@ void sequence_planner::plan_late_starts() {
         }
         s->cells->copying.n_rivals = (int32_t) next->sequences.size();
         next->n_live++;
+        turns.starts.take(next->command->client);
         if (next->n_waiting() == 0) {
             drop_prompt(tree, *next);
         }
@@ -227,13 +262,16 @@ std::vector<turn> turns_in_order(const request_lists & requests, uint64_t last_a
 // A context has one set of adapters at a time, so all requests of a step have the same set; the sets alternate.
 step_plan planner::plan(request_lists & requests, prefix_cache & cache, row_list & rows) {
     step_plan made;
+    if (requests.active.empty()) {
+        turns = {};
+    }
     for (const turn & t : turns_in_order(requests, last_adapters)) {
         if (!made.empty()) {
             break;
         }
         made.whose    = t;
         last_adapters = t.adapters->key;
-        sequence_planner sequences(params, requests, cache.tree, made);
+        sequence_planner sequences(params, requests, cache.tree, turns, made);
         sequences.plan_late_starts();
         sequences.plan_running();
         prompt_planner(params, requests, cache, rows, made).plan_prompts(n_prefill_budget);
@@ -295,7 +333,7 @@ bool preempt_youngest(request_lists & requests, prefix_tree & tree, std::optiona
 }
 
 std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt,
-                                                   const request_lists & requests, prefix_tree & tree) const {
+                                                   const request_lists & requests, prefix_tree & tree) {
     request &                 r = *prompt.r;
     std::vector<planned_rows> started;
     r.prompt.ready = r.prompt.computed = true;
@@ -310,6 +348,7 @@ std::vector<planned_rows> planner::start_sequences(const planned_prompt & prompt
         s.cells->copying.n_rivals = (int32_t) r.sequences.size();
         started.push_back({&r, &s, prompt.i_row, 1});
         r.n_live++;
+        turns.starts.take(r.command->client);
     }
     if (r.n_waiting() == 0 && r.prompt.cells && !r.is_pin()) {
         drop_prompt(tree, r);

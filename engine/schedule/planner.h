@@ -3,6 +3,13 @@
 #pragma once
 
 #include "schedule/step_plan.h"
+#include "util/client_turns.h"
+
+// Of clients, at what their requests wait for.
+struct planner_turns {
+    client_turns starts;     // of sequences
+    client_turns background; // steps in which texts are scored
+};
 
 struct planner_params {
     int32_t n_parallel  = 32;  // sequences in one step
@@ -26,13 +33,14 @@ class planner {
     void undo(const step_plan & plan, request_lists & requests, prefix_tree & tree) const;
     // A prompt is complete: as many of its sequences start as there is room for, each to be sampled from its last row.
     std::vector<planned_rows> start_sequences(const planned_prompt & prompt, const request_lists & requests,
-                                              prefix_tree & tree) const;
+                                              prefix_tree & tree);
 
   private:
     const planner_params params;
     int32_t              n_prefill_budget = 64; // tokens of prompts that take 100 ms, by the last such step
     double               t_token_us       = 0;
     uint64_t             last_adapters    = 0; // key of the last step's set
+    planner_turns        turns;
 };
 
 // Whether another sequence may run (may_start), for which others that wait at a prune point give up their slots.

@@ -208,7 +208,7 @@ void scheduler::take(command && c) {
         case command::generate: submit(std::move(c)); break;
         case command::embed:
             if (!is_taken(c)) {
-                vectors.submit(c.id, std::move(c.texts), c.priority);
+                vectors.submit(c.id, c.client, std::move(c.texts), c.priority);
             }
             break;
         case command::cancel:

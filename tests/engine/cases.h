@@ -21,6 +21,7 @@ void add_cell_cases(std::vector<test_case> & cases);
 void add_passage_cases(std::vector<test_case> & cases);
 void add_file_cases(std::vector<test_case> & cases);
 void add_token_cases(std::vector<test_case> & cases);
+void add_text_cases(std::vector<test_case> & cases);
 void add_sampler_cases(std::vector<test_case> & cases);
 void add_salt_cases(std::vector<test_case> & cases);
 

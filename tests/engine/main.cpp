@@ -57,6 +57,7 @@ int main(int argc, char ** argv) {
     add_passage_cases(cases);
     add_file_cases(cases);
     add_token_cases(cases);
+    add_text_cases(cases);
     add_sampler_cases(cases);
     add_salt_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {

@@ -356,6 +356,44 @@ static void run_chunk_beside_sequences() {
     expect_equal("65", std::to_string(w.plan().n_tokens()), "tokens: one of b, a chunk of a");
 }
 
+// Two clients' texts come to be scored while the many of another one are: the rows of each step.
+static void run_scores_of_clients() {
+    world      w;
+    const auto of = [](const char * id, const char * client, size_t n, const char * text) {
+        asked a  = scored(id, "", std::vector<std::string>(n, text));
+        a.client = client;
+        return a;
+    };
+    const auto rows = [&] {
+        const step_plan plan = w.plan();
+        std::string     line;
+        for (const planned_rows & p : plan.rows) {
+            line += (line.empty() ? "" : " ") + p.r->id + "." + std::to_string(p.s->index);
+        }
+        w.finish(plan, "");
+        return line + "\n";
+    };
+    const std::string text(13, 'd');
+    w.ask(of("a", "x", 6, text.c_str()));
+    w.ask(of("b", "x", 6, text.c_str()));
+    std::string lines = rows();
+    lines += rows();
+    w.ask(of("c", "y", 2, text.c_str()));
+    w.ask(of("d", "z", 1, text.c_str()));
+    for (int i = 0; i < 6; i++) {
+        lines += rows();
+    }
+    expect_equal("\n" // the prompts
+                 "a.0 a.1\n"
+                 "a.1 a.2\n" // no other client's prompt is ready
+                 "c.0 a.2\n"
+                 "d.0 c.1\n"
+                 "a.3 b.0\n"
+                 "c.1 a.4\n"
+                 "a.4 a.5\n",
+                 lines);
+}
+
 void add_step_cases(std::vector<test_case> & cases) {
     for (const budget_row & row : budgets) {
         cases.push_back({std::string("prefill budget, ") + row.name, [&row] { run_budget(row); }});
@@ -379,6 +417,7 @@ void add_step_cases(std::vector<test_case> & cases) {
         {"undo, a prefix that was not decoded has not ended", run_undo_recurrent_prompt},
         {"fork, a sequence begins with the cells of another one", run_fork},
         {"score, rows take a bounded number of bytes", run_rows_are_bounded},
+        {"score, clients take turns", run_scores_of_clients},
         {"score, a chunk beside running sequences", run_chunk_beside_sequences},
     };
     cases.insert(cases.end(), std::begin(others), std::end(others));
