@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from llama_srb.request.values import RequestError, is_number, is_text, shown, wrong
 
-from .records import PROMPT, Metadata
+from .records import Metadata
 
 MAX_CONDITIONS, MAX_IN = 64, 1000
 MAX_VALUES = 16_000  # of all lists of a filter
@@ -122,12 +122,14 @@ class Filter:
     """before: limits the chunks of which the k best are taken; after: limits these k, so few may be left.
 
     lacking: texts that none of the k chunks has. besides: the id of a document of which nothing is taken.
+    prompts: True: only prompts that tasks have stored are looked at; False: only other documents.
     """
 
     before: tuple[Condition, ...] = ()
     after: tuple[Condition, ...] = ()
     lacking: tuple[str, ...] = ()
     besides: str = ""
+    prompts: bool | None = None
 
     def takes(self, metadata: Metadata) -> bool:
         """Whether the chunks of a document may be taken, if their scores may."""
@@ -150,8 +152,7 @@ class Filter:
 
     def with_prompts(self, *, only: bool, besides: str = "") -> Filter:
         """This filter, which takes only prompts that tasks have stored, or none."""
-        kind = Condition("kind", "eq" if only else "ne", PROMPT["kind"])
-        return replace(self, before=(*self.before, kind), besides=besides)
+        return replace(self, prompts=only, besides=besides)
 
 
 NO_FILTER = Filter()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.memory.filters import parse_filter
+from llama_srb.memory.filters import NO_FILTER, parse_filter
 from llama_srb.memory.named import Memories
 from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import (
@@ -27,7 +27,9 @@ from llama_srb.memory.records import (
     MemoryUnusable,
     Progress,
     QdrantSettings,
+    is_prompt,
 )
+from llama_srb.memory.stores import search
 from llama_srb.request.values import RequestError
 from tests.memory.conftest import Opening
 from tests.support.memory import WordModel
@@ -240,6 +242,27 @@ async def test_the_next_best_chunk_takes_the_place_of_one_that_must_be_lacked(me
         assert len(found) == len(places)
         assert [one.text for one in found if "<|secret|>" in one.text] == []
     assert len(await memory.search("The cat number 1 is", 9, replace(filter, after=()))) == 5
+
+
+async def test_a_search_for_one_kind_compares_nothing_of_the_other(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much public text stands before a key's first prompt, or prompts before a document."""
+    monkeypatch.setattr(search, "MOST_COMPARED", 20)
+    for shared in (False, True):
+        memory = await opening(shared=shared)
+        for i in range(30):
+            await memory.put(f"{PROMPT_ID}{i}", f"owl owl {i}", metadata=PROMPT, owner="alice")
+            await memory.put(f"{i}", f"owl {i}", metadata={"kind": "prompt"} if i else {})
+        await memory.put("own", "owl owl 7", owner="alice")  # as a prompt says
+        wanted = (("alice", True, "owl owl"), ("alice", False, "owl owl 7"), ("bob", False, "owl"))
+        for owner, prompts, best in wanted:
+            taken = await memory.search("owl owl 7", 3, NO_FILTER.with_prompts(only=prompts), owner)
+            assert [is_prompt(one.document, one.metadata) for one in taken] == [prompts] * 3, (shared, owner)
+            assert taken[0].text.startswith(best)
+        taken = await memory.search("owl", 3, NO_FILTER.with_prompts(only=True), "bob")
+        assert len(taken) == (3 if shared else 0)
+        await memory.close()
 
 
 async def test_progress_is_reported_in_order(memory: Memory) -> None:

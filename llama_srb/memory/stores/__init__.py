@@ -11,8 +11,6 @@ from typing import Protocol, TypeAlias
 from ..filters import Filter
 from ..records import (
     OPERATOR,
-    PROMPT,
-    PROMPT_ID,
     Chunk,
     Chunking,
     Document,
@@ -21,6 +19,7 @@ from ..records import (
     Metadata,
     Usage,
     Vector,
+    is_prompt,
 )
 from ..slots import Slots
 
@@ -112,7 +111,8 @@ class Store(Protocol):
         A text that documents share counts once.
         """
 
-    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]: ...
+    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+        """What `chosen` takes of the chunks by rank; those that filter.prompts leaves out cost nothing."""
 
     async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
         """A text without vectors of these facts, with its key; None if all have them and are in use now."""
@@ -120,11 +120,6 @@ class Store(Protocol):
     async def rebuild_text(self, key: object, chunks: Sequence[Chunk], vectors: Vector) -> None: ...
 
     async def close(self) -> None: ...
-
-
-def is_prompt(id: str, metadata: Metadata) -> bool:
-    """Whether a document is a prompt that a task has stored."""
-    return id.startswith(PROMPT_ID) and metadata == PROMPT
 
 
 def written(facts: Facts) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ..filters import Filter
 from ..records import (
     OPERATOR,
+    PROMPT,
     WITHOUT_KEY,
     Chunk,
     Document,
@@ -30,8 +31,9 @@ from ..records import (
     Usage,
     Vector,
     extra,
+    is_prompt,
 )
-from . import NewDocument, Reader, Sizes, Turns, is_prompt
+from . import NewDocument, Reader, Sizes, Turns
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
 
@@ -145,7 +147,9 @@ class QdrantStore:
         def search() -> list[Found]:
             points: list[Any] = []
             texts: list[tuple[str, str]] = []
-            ranked = self._ranked(vector, k, reader, points, texts)
+            if (condition := self._condition(filter.prompts, reader)) is None:
+                return []
+            ranked = self._ranked(vector, k, condition, points, texts)
             names_of = partial(self._names, texts=texts)
             best = chosen(ranked, k, filter, names_of, lambda one: points[one.chunk].payload["text"], effort)
             return [_found(points[one.chunk], one, name) for one, name in best]
@@ -231,14 +235,26 @@ class QdrantStore:
             _remove_unnamed(self._points, document.owner, old["hash"])
         return old is not None
 
+    def _condition(self, prompts: bool | None, reader: Reader) -> Any:
+        """The chunks that a search looks at; None if there are none. prompts: as of a Filter."""
+        if prompts is None:
+            return self._points.filter("chunk", reader.owners)
+        rows = self._points.scroll("document", reader.owners, kind_of_document=[PROMPT["kind"]])
+        hashes = sorted({row["hash"] for one in rows for row in [one.payload] if _is_prompt(row)})
+        if prompts:
+            return self._points.filter("chunk", reader.owners, hash=hashes) if hashes else None
+        rows = self._points.scroll("document", reader.owners, hash=hashes)
+        also = {row["hash"] for one in rows for row in [one.payload] if not _is_prompt(row)}
+        return self._points.filter("chunk", reader.owners, [one for one in hashes if one not in also])
+
     def _ranked(
-        self, vector: Vector, k: int, reader: Reader, points: list[Any], texts: list[tuple[str, str]]
+        self, vector: Vector, k: int, condition: Any, points: list[Any], texts: list[tuple[str, str]]
     ) -> Iterator[Candidate]:
         """Chunks by rank; their points and texts are appended to the lists, which their numbers count."""
         numbers: dict[tuple[str, str], int] = {}
         limit = max(k, 64)
         while True:
-            some = self._points.nearest(vector.tolist(), reader.owners, limit, len(points))
+            some = self._points.nearest(vector.tolist(), condition, limit, len(points))
             for point in some:
                 text = (point.payload["owner"], point.payload["hash"])
                 if text not in numbers:

@@ -12,7 +12,7 @@ from threading import Event
 from llama_srb.request.values import RequestError
 
 from ..filters import Filter
-from ..records import MemoryUnusable, Metadata
+from ..records import MemoryUnusable, Metadata, is_prompt
 
 MOST_COMPARED = 2_000_000  # conditions times documents of a search: about a second
 PER_CONDITION = 100  # bytes of metadata, which are parsed while one condition is compared
@@ -131,7 +131,9 @@ def _passing(
 
 def _takes(filter: Filter, name: Name, effort: Effort) -> bool:
     effort.compare(1 + len(filter.before) + name.size // PER_CONDITION)
-    return name.id != filter.besides and filter.takes(name.metadata)
+    if name.id == filter.besides or filter.prompts not in (None, is_prompt(name.id, name.metadata)):
+        return False
+    return filter.takes(name.metadata)
 
 
 def _lets(filter: Filter, one: Candidate, text_of: TextOf, effort: Effort) -> bool:

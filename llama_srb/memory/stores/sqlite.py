@@ -41,6 +41,7 @@ from .statements import (
     seen_by,
     set_size,
     text_number,
+    texts_of_prompts,
     usage_of,
 )
 from .vectors import Rows
@@ -163,7 +164,7 @@ class SqliteStore:
             self._update_rows(db)
             if len(vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
-            ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
+            ranked = (Candidate(*one) for one in self._ranked(db, vector, k, filter.prompts, reader))
             parts = Parts(db, effort)
             best = chosen(ranked, k, filter, partial(names_of, db), lambda one: parts.of(one)[2], effort)
             found = dict[int, Found]()
@@ -174,6 +175,14 @@ class SqliteStore:
 
         with self._efforts.begun() as effort:
             return await self._read(search)
+
+    def _ranked(
+        self, db: sqlite3.Connection, vector: Vector, k: int, prompts: bool | None, reader: Reader
+    ) -> Iterator[tuple[int, int, float]]:
+        texts, besides = None, prompts is False
+        if prompts is not None:
+            texts = extra("numpy").fromiter(texts_of_prompts(db, reader, only=besides), "i8")
+        return self._rows.ranked(vector, reader.owners, k, texts, besides=besides)
 
     # Rebuilding
 

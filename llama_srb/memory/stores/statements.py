@@ -44,6 +44,7 @@ FROM texts t WHERE t.number NOT IN (SELECT text FROM sizes WHERE characters IS N
 INDEXES = (  # what is counted and ordered without reading the metadata, which stand in the table's own rows
     "CREATE INDEX IF NOT EXISTS documents_of_owners ON documents (owner, is_prompt, text)",
     "CREATE INDEX IF NOT EXISTS documents_of_texts ON documents (text, stored_at)",
+    "CREATE INDEX IF NOT EXISTS prompts ON documents (owner, text) WHERE is_prompt",
     "DROP INDEX IF EXISTS documents_of_text",
 )
 USAGE = """
@@ -56,6 +57,13 @@ SELECT is_prompt, sum(documents), sum(bytes), sum(chunks) FROM (
 PROMPTS = """
 SELECT d.id, s.bytes FROM documents d INDEXED BY documents_of_owners LEFT JOIN sizes s ON s.text = d.text
 WHERE d.owner = ? AND d.is_prompt ORDER BY d.stored_at DESC
+"""
+TEXTS_OF_PROMPTS = """
+SELECT d.text FROM documents d INDEXED BY prompts WHERE d.is_prompt AND {seen}
+"""
+ONLY_OF_PROMPTS = """
+AND NOT EXISTS (SELECT 1 FROM documents o INDEXED BY documents_of_owners
+                WHERE o.owner = d.owner AND o.is_prompt = 0 AND o.text = d.text)
 """
 PROMPTS_OF_THE_OPERATOR = """
 SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
@@ -165,6 +173,13 @@ def seen_by(reader: Reader) -> tuple[str, tuple[str, ...]]:
     if (owners := reader.owners) is None:
         return "1", ()
     return f"d.owner IN ({', '.join('?' * len(owners))})", tuple(owners)
+
+
+def texts_of_prompts(db: sqlite3.Connection, reader: Reader, *, only: bool) -> Iterator[int]:
+    """The texts of the prompts that a reader sees; only: those that no other document has."""
+    seen, values = seen_by(reader)
+    sql = TEXTS_OF_PROMPTS.format(seen=seen) + (ONLY_OF_PROMPTS if only else "")
+    return (number for (number,) in db.execute(sql, values))
 
 
 def document_of(row: tuple[Any, ...], text: str = "") -> Document:
