@@ -15,9 +15,9 @@ class NoRoom(Exception):
 
     def __init__(self, used: int, most: int, size: int) -> None:
         super().__init__(
-            f"all files and outputs of batches here have {used} bytes, and may have {most} (--files-size); "
-            f"no room for an answer of {size}. Delete files, or wait until some expire; then begin a batch of "
-            "the lines that are left"
+            f"all files and outputs of batches here have {used} bytes, and may have {most} "
+            f"(--files-size); no room for an answer of {size}. Delete files, or wait until some expire; "
+            "then begin a batch of the lines that are left"
         )
         self.used, self.most, self.size = used, most, size
 

@@ -92,7 +92,7 @@ class BatchService:
                 raise TooMany("files", count)
 
     def grow(self, id: str, size: int, more: int) -> None:
-        """Counts `more` bytes of an upload, which are its last of `size`, before they are written; RequestError."""
+        """Counts `more` bytes of an upload, which has `size` with them, before they are written."""
         self._require_size(size)
         with _within():
             self.store.room.grow(id, more)
@@ -202,8 +202,8 @@ def _too_many(error: TooMany) -> RequestError:
         message = f"{error.count} batches of yours are not over, which is the most"
         return RequestError(message, status=429, code="too_many_batches", retry_after=60)
     days = KEPT // DAY
-    message = f"you have {error.count} batches, which is the most; each is forgotten {days} days after its end"
-    return RequestError(message, status=403, code="too_many_batches")
+    message = f"you have {error.count} batches, which is the most; each is forgotten {days} days after "
+    return RequestError(message + "its end", status=403, code="too_many_batches")
 
 
 @contextlib.contextmanager
