@@ -287,7 +287,11 @@ class QdrantStore:
                 reason = str(error).partition("\n")[0][:200]
                 raise MemoryUnusable(f"memory {self._name}: Qdrant at {self._where}: {reason}") from None
 
-        return await asyncio.get_running_loop().run_in_executor(thread, called)
+        try:
+            result = asyncio.get_running_loop().run_in_executor(thread, called)
+        except RuntimeError:  # the thread has ended
+            raise MemoryUnusable(f"memory {self._name} is closed") from None
+        return await result
 
 
 def _move_prompts(points: Points, width: int) -> None:

@@ -322,7 +322,11 @@ class SqliteStore:
 async def _in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> T:
     """Does some work in a thread; MemoryUnusable if the memory's file fails, as on a full disk."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        result = asyncio.get_running_loop().run_in_executor(thread, work)
+    except RuntimeError:  # the thread has ended
+        raise MemoryUnusable(f"memory {name} is closed") from None
+    try:
+        return await result
     except (OSError, sqlite3.OperationalError) as error:
         raise MemoryUnusable(f"memory {name}: cannot use its file: {error}") from error
 
