@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from ..filters import Filter
 from ..records import (
@@ -16,6 +18,7 @@ from ..records import (
     Document,
     Facts,
     Found,
+    MemoryUnusable,
     Metadata,
     Usage,
     Vector,
@@ -23,6 +26,7 @@ from ..records import (
 )
 from ..slots import Slots
 
+T = TypeVar("T")
 ANN_ROWS = 1_000_000  # chunks above which a search is approximate
 
 
@@ -120,6 +124,14 @@ class Store(Protocol):
     async def rebuild_text(self, key: object, chunks: Sequence[Chunk], vectors: Vector) -> None: ...
 
     async def close(self) -> None: ...
+
+
+def begun_in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Work in the thread of a memory; MemoryUnusable if it has ended."""
+    try:
+        return asyncio.get_running_loop().run_in_executor(thread, work)
+    except RuntimeError:
+        raise MemoryUnusable(f"memory {name} is closed") from None
 
 
 def written(facts: Facts) -> str:

@@ -33,7 +33,7 @@ from ..records import (
     extra,
     is_prompt,
 )
-from . import NewDocument, Reader, Sizes, Turns
+from . import NewDocument, Reader, Sizes, Turns, begun_in
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
 
@@ -287,11 +287,7 @@ class QdrantStore:
                 reason = str(error).partition("\n")[0][:200]
                 raise MemoryUnusable(f"memory {self._name}: Qdrant at {self._where}: {reason}") from None
 
-        try:
-            result = asyncio.get_running_loop().run_in_executor(thread, called)
-        except RuntimeError:  # the thread has ended
-            raise MemoryUnusable(f"memory {self._name} is closed") from None
-        return await result
+        return await begun_in(thread, self._name, called)
 
 
 def _move_prompts(points: Points, width: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, Sizes, Turns, written
+from . import ANN_ROWS, NewDocument, Reader, Sizes, Turns, begun_in, written
 from .search import Candidate, Efforts, chosen
 from .statements import (
     DOCUMENTS,
@@ -322,11 +322,7 @@ class SqliteStore:
 async def _in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> T:
     """Does some work in a thread; MemoryUnusable if the memory's file fails, as on a full disk."""
     try:
-        result = asyncio.get_running_loop().run_in_executor(thread, work)
-    except RuntimeError:  # the thread has ended
-        raise MemoryUnusable(f"memory {name} is closed") from None
-    try:
-        return await result
+        return await begun_in(thread, name, work)  # no name has it: its error would live on with a read
     except (OSError, sqlite3.OperationalError) as error:
         raise MemoryUnusable(f"memory {name}: cannot use its file: {error}") from error
 
