@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
+
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
 from . import NewDocument, Reader, Sizes, read_facts
 from .search import Candidate, Effort, Name
@@ -193,7 +195,7 @@ def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, Iterator
     def names(text: int) -> Iterator[Name]:
         for owner, id in db.execute(NAMES, (text,)):
             (data,) = db.execute(METADATA, (owner, id)).fetchone()
-            yield Name(id, owner, json.loads(data), len(data))
+            yield Name(id, owner, orjson.loads(data), len(data))
 
     return {text: names(text) for text in texts}
 
