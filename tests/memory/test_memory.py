@@ -27,6 +27,7 @@ from llama_srb.memory.records import (
     MemoryUnusable,
     Progress,
     QdrantSettings,
+    Stored,
     is_prompt,
 )
 from llama_srb.memory.stores import search
@@ -202,6 +203,30 @@ async def test_a_key_has_bounds_and_an_operator_has_none(opening: Opening) -> No
         assert await memory.delete("a", owner)
         await memory.put("c", "The king sleeps", owner=owner)
         await memory.close()
+
+
+async def test_the_bounds_of_a_key_hold_for_all_that_it_stores_at_the_same_time(opening: Opening) -> None:
+    """Each put that is answered is there, also one whose text is there; refused ones change nothing."""
+    words = 30
+    for number, bounds in enumerate((Bounds(documents=3), Bounds(size=3 * 7 * words), Bounds(chunks=6))):
+        memory, owner = await opening(bounds=bounds), f"key {number}"
+        texts = [" ".join(f"w{i}-{j:03}" for j in range(words)) for i in (*range(4), *range(4))]
+        puts = (memory.put(f"{i}", text, owner=owner) for i, text in enumerate(texts))
+        answers = await asyncio.gather(*puts, return_exceptions=True)
+        stored = {f"{i}" for i, one in enumerate(answers) if isinstance(one, Stored)}
+        assert {one.code for one in answers if isinstance(one, RequestError)} == {"no_room"}, bounds
+        listed = [one for one in await memory.documents(owner) if one.owner == owner]
+        assert {one.id for one in listed} == stored
+        texts_of = {one.id: texts[int(one.id)] for one in listed}
+        chunks = {texts_of[one.id]: one.chunks for one in listed}
+        assert 0 < len(listed) <= bounds.documents
+        assert sum(map(len, chunks)) <= bounds.size
+        assert sum(chunks.values()) <= bounds.chunks
+        await memory.close()
+    memory = await opening(bounds=Bounds(prompts=3))
+    puts = (memory.put(f"{PROMPT_ID}{i}", "Where?", metadata=PROMPT, owner="alice") for i in range(8))
+    await asyncio.gather(*puts)
+    assert len([one for one in await memory.documents("alice") if one.owner == "alice"]) == 3
 
 
 async def test_of_too_many_prompts_the_oldest_are_forgotten(opening: Opening) -> None:

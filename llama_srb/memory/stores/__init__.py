@@ -76,6 +76,16 @@ class Turns:
         self.reads, self.writes = Slots(1, 1), Slots(1, 1)
 
 
+class Room(Protocol):
+    """What owners may have; asked in the transaction that writes a document."""
+
+    def require(self, new: NewDocument, used: Usage, chunks: int) -> None:
+        """RequestError if a document's owner would have too much. used: what it has besides."""
+
+    def too_old(self, prompts: Sizes) -> list[str]:
+        """The ids of prompts, given the newest first, that are removed."""
+
+
 class Store(Protocol):
     """All methods see a document either whole or not at all; each write is atomic, also against a kill."""
 
@@ -90,13 +100,18 @@ class Store(Protocol):
         A memory without texts takes these facts.
         """
 
-    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
-        """Stores a document with a new text, in place of one of its name; whether there was one."""
+    async def add(
+        self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room
+    ) -> bool:
+        """Stores a document with a new text, in place of one of its name; whether there was one.
 
-    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+        RequestError if it has no room; of prompts the oldest ones make room.
+        """
+
+    async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
         """Stores a document whose text is there: its number of chunks, and whether one was replaced.
 
-        None: there is no such text of this owner.
+        None: there is no such text of this owner. RequestError as of add().
         """
 
     async def remove(self, owner: str, id: str) -> bool:
@@ -109,11 +124,8 @@ class Store(Protocol):
     ) -> list[Document]:
         """Documents without texts, by (id, owner), those after this pair; id: only those of this id."""
 
-    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
-        """What an owner has, but the document `besides`, and its prompts, the newest first.
-
-        A text that documents share counts once.
-        """
+    async def used(self, owner: str, besides: str) -> Usage:
+        """What an owner has, but the document `besides`. A text that documents share counts once."""
 
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         """What `chosen` takes of the chunks by rank; those that filter.prompts leaves out cost nothing."""

@@ -33,7 +33,7 @@ from ..records import (
     extra,
     is_prompt,
 )
-from . import NewDocument, Reader, Sizes, Turns, begun_in
+from . import NewDocument, Reader, Room, Turns, begun_in
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
 
@@ -81,32 +81,33 @@ class QdrantStore:
 
     # Writes
 
-    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+    async def add(
+        self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room
+    ) -> bool:
         def add() -> bool:
+            self._require_room(document, room, len(chunks))
             hash = document.hash.hex()
             self._write_text("", document.owner, hash, document.text, chunks, vectors)
-            return self._name_text(document, hash)
+            replaced = self._name_text(document, hash)
+            self._forget_prompts(document, room)
+            return replaced
 
         return await self._in(self._writing, add)
 
-    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+    async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
         def link() -> tuple[int, bool] | None:
             hash = document.hash.hex()
-            text = self._points.payload(key_of("text", document.owner, hash))
-            return (text["chunks"], self._name_text(document, hash)) if text else None
+            if (text := self._points.payload(key_of("text", document.owner, hash))) is None:
+                return None
+            self._require_room(document, room, 0)  # its chunks are there
+            replaced = self._name_text(document, hash)
+            self._forget_prompts(document, room)
+            return text["chunks"], replaced
 
         return await self._in(self._writing, link)
 
     async def remove(self, owner: str, id: str) -> bool:
-        def remove() -> bool:
-            key = key_of("document", owner, id)
-            if (old := self._points.payload(key)) is None:
-                return False
-            self._points.delete(key)
-            _remove_unnamed(self._points, owner, old["hash"])
-            return True
-
-        return await self._in(self._writing, remove)
+        return await self._in(self._writing, lambda: self._remove(owner, id))
 
     # Reads
 
@@ -134,14 +135,8 @@ class QdrantStore:
 
         return await self._in(self._reading, listed)
 
-    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
-        def owned() -> tuple[Usage, Sizes]:
-            rows = [one.payload for one in self._points.scroll("document", frozenset({owner}))]
-            prompts = sorted(filter(_is_prompt, rows), key=lambda row: -row["stored_at"])
-            usage = _usage([row for row in rows if row["id"] != besides])
-            return usage, [(row["id"], _size(row)) for row in prompts]
-
-        return await self._in(self._reading, owned)
+    async def used(self, owner: str, besides: str) -> Usage:
+        return await self._in(self._reading, lambda: self._used(owner, besides))
 
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search() -> list[Found]:
@@ -203,6 +198,31 @@ class QdrantStore:
             points.prepare(points.target(), facts)
             points.switch(points.target(), facts)
             self.facts = facts
+
+    def _used(self, owner: str, besides: str) -> Usage:
+        rows = [one.payload for one in self._points.scroll("document", frozenset({owner}))]
+        return _usage([row for row in rows if row["id"] != besides])
+
+    def _require_room(self, document: NewDocument, room: Room, chunks: int) -> None:
+        """RequestError if there is none for a document that is written next. chunks: that come with it."""
+        if document.owner != OPERATOR:
+            room.require(document, self._used(document.owner, document.id), chunks)
+
+    def _forget_prompts(self, document: NewDocument, room: Room) -> None:
+        """Removes the oldest prompts of an owner that has too many with the one that was written."""
+        if document.is_prompt and document.owner != OPERATOR:
+            rows = [one.payload for one in self._points.scroll("document", frozenset({document.owner}))]
+            prompts = sorted(filter(_is_prompt, rows), key=lambda row: -row["stored_at"])
+            for id in room.too_old([(row["id"], _size(row)) for row in prompts]):
+                self._remove(document.owner, id)
+
+    def _remove(self, owner: str, id: str) -> bool:
+        key = key_of("document", owner, id)
+        if (old := self._points.payload(key)) is None:
+            return False
+        self._points.delete(key)
+        _remove_unnamed(self._points, owner, old["hash"])
+        return True
 
     def _write_text(self, collection: str, owner: str, hash: str, text: str, chunks: Sequence[Chunk],
                     vectors: Vector) -> None:  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, Sizes, Turns, begun_in, written
+from . import ANN_ROWS, NewDocument, Reader, Room, Turns, begun_in, written
 from .search import Candidate, Efforts, chosen
 from .statements import (
     DOCUMENTS,
@@ -31,13 +31,14 @@ from .statements import (
     add_columns,
     document_of,
     facts_of,
+    forget_prompts,
     insert_chunks,
     insert_text,
     move_prompts,
     name_text,
     names_of,
-    prompts_of,
-    remove_unnamed,
+    remove_document,
+    require_room,
     seen_by,
     set_size,
     text_number,
@@ -99,34 +100,38 @@ class SqliteStore:
 
     # Writes
 
-    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+    async def add(
+        self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room
+    ) -> bool:
         def add(db: sqlite3.Connection) -> bool:
-            if (number := text_number(db, document)) is None:
+            number = text_number(db, document)  # another put may have stored it meanwhile
+            require_room(db, document, room, 0 if number is not None else len(chunks))
+            if number is None:
                 number = insert_text(db, document)
                 insert_chunks(db, self._generation, number, chunks, vectors)
                 set_size(db, number, document.text, len(chunks))
-            return name_text(db, document, number)
+            replaced = name_text(db, document, number)
+            forget_prompts(db, document, room)
+            return replaced
 
         return await self._write(add)
 
-    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+    async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
         def link(db: sqlite3.Connection) -> tuple[int, bool] | None:
             if (number := text_number(db, document)) is None:
                 return None
+            require_room(db, document, room, 0)  # its chunks are there
             (count,) = db.execute("SELECT count(*) FROM chunks WHERE text = ? AND generation = ?",
                                   (number, self._generation)).fetchone()  # fmt: skip
-            return count, name_text(db, document, number)
+            replaced = name_text(db, document, number)
+            forget_prompts(db, document, room)
+            return count, replaced
 
         return await self._write(link)
 
     async def remove(self, owner: str, id: str) -> bool:
         def remove(db: sqlite3.Connection) -> bool:
-            old = db.execute(
-                "DELETE FROM documents WHERE owner = ? AND id = ? RETURNING text", (owner, id)
-            ).fetchone()
-            if old:
-                remove_unnamed(db, old[0])
-            return old is not None
+            return remove_document(db, owner, id)
 
         return await self._write(remove)
 
@@ -156,8 +161,8 @@ class SqliteStore:
 
         return await self._read(listed)
 
-    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
-        return await self._read(lambda db: (usage_of(db, owner, besides), prompts_of(db, owner)))
+    async def used(self, owner: str, besides: str) -> Usage:
+        return await self._read(lambda db: usage_of(db, owner, besides))
 
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search(db: sqlite3.Connection) -> list[Found]:

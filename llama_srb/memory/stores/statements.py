@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
-from . import NewDocument, Reader, Sizes, read_facts
+from . import NewDocument, Reader, Room, Sizes, read_facts
 from .search import Candidate, Effort, Name
 
 SCHEMA = """
@@ -145,6 +145,27 @@ def remove_unnamed(db: sqlite3.Connection, number: int) -> None:
         db.execute("DELETE FROM texts WHERE number = ?", (number,))
         db.execute("DELETE FROM sizes WHERE text = ?", (number,))
         db.execute("UPDATE state SET removals = removals + 1")
+
+
+def remove_document(db: sqlite3.Connection, owner: str, id: str) -> bool:
+    """Removes a document, and its text if no other one has it; whether it was there."""
+    sql = "DELETE FROM documents WHERE owner = ? AND id = ? RETURNING text"
+    if (old := db.execute(sql, (owner, id)).fetchone()) is not None:
+        remove_unnamed(db, old[0])
+    return old is not None
+
+
+def require_room(db: sqlite3.Connection, document: NewDocument, room: Room, chunks: int) -> None:
+    """RequestError if there is none for a document that is written next. chunks: that come with it."""
+    if document.owner != OPERATOR:
+        room.require(document, usage_of(db, document.owner, document.id), chunks)
+
+
+def forget_prompts(db: sqlite3.Connection, document: NewDocument, room: Room) -> None:
+    """Removes the oldest prompts of an owner that has too many with the one that was written."""
+    if document.is_prompt and document.owner != OPERATOR:
+        for id in room.too_old(prompts_of(db, document.owner)):
+            remove_document(db, document.owner, id)
 
 
 def move_prompts(db: sqlite3.Connection) -> None:
