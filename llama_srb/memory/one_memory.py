@@ -224,9 +224,7 @@ class Memory:
             done += 1
         return done
 
-    async def _computed(
-        self, read: Reading, chunks: Sequence[Chunk], on_progress: OnProgress
-    ) -> Vector:
+    async def _computed(self, read: Reading, chunks: Sequence[Chunk], on_progress: OnProgress) -> Vector:
         """The vectors of the chunks of a text."""
         on_progress(Progress("chunked", len(chunks), len(chunks)))
         vectors = extra("numpy").empty((len(chunks), self.model.width), "f4")

@@ -100,9 +100,7 @@ class Store(Protocol):
         A memory without texts takes these facts.
         """
 
-    async def add(
-        self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room
-    ) -> bool:
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room) -> bool:
         """Stores a document with a new text, in place of one of its name; whether there was one.
 
         RequestError if it has no room; of prompts the oldest ones make room.

@@ -81,9 +81,7 @@ class QdrantStore:
 
     # Writes
 
-    async def add(
-        self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room
-    ) -> bool:
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room) -> bool:
         def add() -> bool:
             self._require_room(document, room, len(chunks))
             hash = document.hash.hex()

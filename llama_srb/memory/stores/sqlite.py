@@ -100,9 +100,7 @@ class SqliteStore:
 
     # Writes
 
-    async def add(
-        self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room
-    ) -> bool:
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room) -> bool:
         def add(db: sqlite3.Connection) -> bool:
             number = text_number(db, document)  # another put may have stored it meanwhile
             require_room(db, document, room, 0 if number is not None else len(chunks))
