@@ -91,6 +91,7 @@ class Database:
         def remove() -> None:
             if self._db.execute("SELECT 1 FROM leftovers WHERE path = ?", (name,)).fetchone():
                 self._remove(name)
+                self._on_change(self._db)
 
         await self._do(remove)
 

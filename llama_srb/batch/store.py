@@ -25,6 +25,14 @@ ON CONFLICT (id) DO UPDATE SET is_open = excluded.is_open, ended_at = excluded.e
 _INPUTS = "SELECT input_file_id FROM batches WHERE is_open"
 
 
+class TooMany(Exception):
+    """An owner has `count` files or batches, which is the most. of: what they are."""
+
+    def __init__(self, of: Literal["files", "batches", "open_batches"], count: int) -> None:
+        super().__init__(of, count)
+        self.of, self.count = of, count
+
+
 class UnknownId(LookupError):
     """A list was to begin after an id that its owner does not have."""
 
@@ -75,8 +83,14 @@ class Store:
 
     # Files
 
-    async def add_file(self, file: StoredFile) -> None:
-        await self._database.write(lambda db: _insert(db, file))
+    async def add_file(self, file: StoredFile, most: int = sys.maxsize) -> None:
+        """most: files of an owner; TooMany."""
+
+        def add(db: sqlite3.Connection) -> None:
+            _require_fewer(db, "files", file.owner, most)
+            _insert(db, file)
+
+        await self._database.write(add)
 
     async def file(self, id: str, owner: str) -> StoredFile | None:
         """A file of an owner."""
@@ -122,14 +136,21 @@ class Store:
 
     # Batches
 
+    async def add(self, batch: Batch, most_open: int, most: int) -> None:
+        """Adds a batch. most: of an owner, and of these those that are open; TooMany."""
+
+        def add(db: sqlite3.Connection) -> None:
+            _require_fewer(db, "open_batches", batch.owner, most_open)
+            _require_fewer(db, "batches", batch.owner, most)
+            _save(db, batch)
+
+        await self._database.write(add)
+
     async def save(self, batch: Batch, *outputs: StoredFile) -> None:
         """Adds or replaces a batch, and adds its outputs, all or nothing."""
 
         def save(db: sqlite3.Connection) -> None:
-            ended = None if batch.is_open else max(batch.times.values(), default=batch.created_at)
-            row = json.dumps(asdict(batch))
-            values = (batch.id, batch.owner, batch.is_open, batch.input_file_id, ended, row)
-            db.execute(_SAVE, values)
+            _save(db, batch)
             for file in outputs:
                 _insert(db, file)
 
@@ -173,7 +194,25 @@ class Store:
 
 def _count(room: Room, db: sqlite3.Connection) -> None:
     (files,) = db.execute("SELECT ifnull(sum(bytes), 0) FROM files").fetchone()
-    room.count(files, {id for (id,) in db.execute("SELECT id FROM batches WHERE is_open")})
+    batches = db.execute("SELECT id FROM batches WHERE is_open").fetchall()
+    uploads = db.execute("SELECT substr(path, 9) FROM leftovers WHERE path GLOB 'uploads/*'").fetchall()
+    room.count(files, {id for (id,) in batches + uploads})
+
+
+def _require_fewer(
+    db: sqlite3.Connection, of: Literal["files", "batches", "open_batches"], owner: str, most: int
+) -> None:
+    """TooMany if an owner has the most; in the transaction that adds one."""
+    table, where = ("batches", "owner = ? AND is_open") if of == "open_batches" else (of, "owner = ?")
+    (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE {where}", (owner,)).fetchone()
+    if count >= most:
+        raise TooMany(of, count)
+
+
+def _save(db: sqlite3.Connection, batch: Batch) -> None:
+    ended = None if batch.is_open else max(batch.times.values(), default=batch.created_at)
+    row = json.dumps(asdict(batch))
+    db.execute(_SAVE, (batch.id, batch.owner, batch.is_open, batch.input_file_id, ended, row))
 
 
 def _insert(db: sqlite3.Connection, file: StoredFile) -> None:

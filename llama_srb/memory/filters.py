@@ -6,16 +6,21 @@ A value instead of an object of operators means "equal". All conditions must hol
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from llama_srb.request.values import RequestError, is_number, is_text, shown, wrong
 
-from .records import PROMPT, Metadata
+from .records import Metadata
 
 MAX_CONDITIONS, MAX_IN = 64, 1000
 MAX_VALUES = 16_000  # of all lists of a filter
+PER_VALUE = 100  # characters, or bytes of metadata as JSON, that cost as much as one condition
+ITEMS_PER_VALUE = 8  # items of a list
+QUICK = 8192  # characters of a text times those of a part: a few microseconds
 PLACES = ("metadata", "score")
 
 _Single: TypeAlias = str | int | float | bool
@@ -64,8 +69,23 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 def _contains(one: object, wanted: Any) -> bool:
     """Whether a list has an item, or a text a part."""
     if isinstance(one, str):
-        return isinstance(wanted, str) and wanted in one
-    return isinstance(one, list) and wanted in one and any(_same(wanted, other) for other in one)
+        return isinstance(wanted, str) and _has(one, wanted)
+    if not isinstance(one, list) or wanted not in one:
+        return False
+    return _same(wanted, one[one.index(wanted)]) or any(_same(wanted, other) for other in one)
+
+
+def _has(text: str, part: str) -> bool:
+    """Whether a text has a part, in time that grows with the text alone."""
+    if len(part) > len(text) or len(text) * len(part) <= QUICK:
+        return part in text
+    return _pattern(part).search(text) is not None
+
+
+@lru_cache(1024)
+def _pattern(part: str) -> re.Pattern[str]:
+    """Finds a part in one pass, which `in` does not for each text of repeated letters."""
+    return re.compile(re.escape(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +142,22 @@ class Filter:
     """before: limits the chunks of which the k best are taken; after: limits these k, so few may be left.
 
     lacking: texts that none of the k chunks has. besides: the id of a document of which nothing is taken.
+    prompts: True: only prompts that tasks have stored are looked at; False: only other documents.
     """
 
     before: tuple[Condition, ...] = ()
     after: tuple[Condition, ...] = ()
     lacking: tuple[str, ...] = ()
     besides: str = ""
+    prompts: bool | None = None
+
+    def cost_of_taking(self, metadata: Metadata, size: int) -> int:
+        """How many values takes() compares: conditions, and items of lists. size: bytes of the metadata."""
+        cost = 1 + len(self.before) + size // PER_VALUE
+        for one in self.before:
+            if one.operator == "contains" and isinstance(items := metadata.get(str(one.key)), list):
+                cost += len(items) // ITEMS_PER_VALUE
+        return cost
 
     def takes(self, metadata: Metadata) -> bool:
         """Whether the chunks of a document may be taken, if their scores may."""
@@ -136,9 +166,13 @@ class Filter:
     def takes_score(self, score: float) -> bool:
         return all(one.holds(score, {}) for one in self.before if one.key is None)
 
-    def lets(self, text: Callable[[], str]) -> bool:
-        """Whether a chunk has none of the texts that it must lack; `text` reads it."""
-        return not self.lacking or not any(map(text().__contains__, self.lacking))
+    def cost_of_letting(self, text: str) -> int:
+        """How many values lets() compares."""
+        return len(self.lacking) * (1 + len(text) // PER_VALUE)
+
+    def lets(self, text: str) -> bool:
+        """Whether a chunk has none of the texts that it must lack."""
+        return not any(_has(text, one) for one in self.lacking)
 
     def ends_at(self, score: float) -> bool:
         """Whether chunks with this score or a lower one cannot pass."""
@@ -150,8 +184,7 @@ class Filter:
 
     def with_prompts(self, *, only: bool, besides: str = "") -> Filter:
         """This filter, which takes only prompts that tasks have stored, or none."""
-        kind = Condition("kind", "eq" if only else "ne", PROMPT["kind"])
-        return replace(self, before=(*self.before, kind), besides=besides)
+        return replace(self, prompts=only, besides=besides)
 
 
 NO_FILTER = Filter()

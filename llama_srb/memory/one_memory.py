@@ -67,7 +67,7 @@ class Memory:
         """client: to which the slots of what it does belong."""
         self.settings = settings
         self.model = model
-        self._store, self._room = store, Room(settings, store)
+        self._store, self._room = store, Room(settings)
         self._documents, self._client = documents, client
 
     @classmethod
@@ -132,20 +132,23 @@ class Memory:
         """
         new = NewDocument(checked_id(id), owner, read.text, checked_metadata(metadata))
         on_progress(Progress("read", len(new.text), len(new.text)))
-        async with self._store.turns.reads.slot(self._client):
-            room = await self._room.chunks_for(new)
+        if owner != OPERATOR:
+            async with self._store.turns.reads.slot(self._client):
+                used = await self._store.used(owner, new.id)
+            self._room.require(new, used, 0)  # before anything is computed for it
         async with self._store.turns.writes.slot(self._client):
-            linked = await self._store.link(new)
+            linked = await self._store.link(new, self._room)
         if linked is not None:
             await read.close()
             count, replaced = linked
             on_progress(Progress("stored", count, count))
             return Stored(new.id, count, 0, replaced)
-        chunks, vectors = await self._computed(read, on_progress, room)
+        chunks = await read.chunks(self.model.count_tokens)
+        if owner != OPERATOR:
+            self._room.require(new, used, len(chunks))
+        vectors = await self._computed(read, chunks, on_progress)
         async with self._store.turns.writes.slot(self._client):
-            replaced = await self._store.add(new, chunks, vectors)
-            if new.is_prompt:
-                await self._room.forget_prompts(owner)
+            replaced = await self._store.add(new, chunks, vectors, self._room)
         on_progress(Progress("stored", len(chunks), len(chunks)))
         return Stored(new.id, len(chunks), len(chunks), replaced)
 
@@ -216,16 +219,13 @@ class Memory:
         while (text := await self._store.rebuild_next(facts)) is not None:
             key, content = text
             read = CleanText(content, self.settings.chunking)  # however long it is: nobody else waits
-            await self._store.rebuild_text(key, *await self._computed(read, on_progress))
+            chunks = await read.chunks(self.model.count_tokens)
+            await self._store.rebuild_text(key, chunks, await self._computed(read, chunks, on_progress))
             done += 1
         return done
 
-    async def _computed(
-        self, read: Reading, on_progress: OnProgress, room: int | None = None
-    ) -> tuple[Sequence[Chunk], Vector]:
-        """The chunks of a text and their vectors; RequestError if there are more than `room`."""
-        chunks = await read.chunks(self.model.count_tokens)
-        self._room.require_chunks(len(chunks), room)
+    async def _computed(self, read: Reading, chunks: Sequence[Chunk], on_progress: OnProgress) -> Vector:
+        """The vectors of the chunks of a text."""
         on_progress(Progress("chunked", len(chunks), len(chunks)))
         vectors = extra("numpy").empty((len(chunks), self.model.width), "f4")
         for first in range(0, len(chunks), EMBEDDED_AT_ONCE):
@@ -233,7 +233,7 @@ class Memory:
             behind = first + len(some)
             vectors[first:behind] = await self._vectors([read.text[one.start : one.end] for one in some])
             on_progress(Progress("embedded", behind, len(chunks)))
-        return chunks, vectors
+        return vectors
 
     async def _vectors(self, texts: Sequence[str]) -> Any:
         """MemoryUnusable if the model gives vectors of another width than it has said."""

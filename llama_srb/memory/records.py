@@ -198,6 +198,11 @@ class Document:
     text: str = ""
 
 
+def is_prompt(id: str, metadata: Metadata) -> bool:
+    """Whether a document is a prompt that a task has stored."""
+    return id.startswith(PROMPT_ID) and metadata == PROMPT
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A chunk that a search has found. score: the cosine of its vector and the query's, at most 1."""

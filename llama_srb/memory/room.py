@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from llama_srb.request.values import RequestError
 
-from .records import OPERATOR, MemorySettings
-from .stores import NewDocument, Store
+from .records import OPERATOR, MemorySettings, Usage
+from .stores import NewDocument, Sizes
 
 
 class Room:
-    """The room that the owners of documents have in a store; the operator has any."""
+    """The room that the owners of documents have in a memory; the operator has any.
 
-    def __init__(self, settings: MemorySettings, store: Store) -> None:
-        self._settings, self._bounds, self._store = settings, settings.bounds, store
+    A store asks it in the transaction that writes, so that it holds for all that is stored at the same time.
+    """
 
-    async def chunks_for(self, new: NewDocument) -> int | None:
-        """How many chunks a document may have; None: any number. RequestError if its owner has too much."""
+    def __init__(self, settings: MemorySettings) -> None:
+        self._settings, self._bounds = settings, settings.bounds
+
+    def require(self, new: NewDocument, used: Usage, chunks: int) -> None:
+        """RequestError if a document's owner would have too much. used: what it has besides."""
         if new.owner == OPERATOR:
-            return None
-        size, (used, _) = len(new.text.encode()), await self._store.owned(new.owner, new.id)
+            return
+        size = len(new.text.encode())
         if new.is_prompt:
             self._require("bytes of a prompt", size, "prompts_size")
         else:
             self._require("documents", used.documents + 1, "documents")
             self._require("bytes of documents", used.size + size, "size")
-        return self._bounds.chunks - used.chunks
+        self._require("chunks", used.chunks + chunks, "chunks")
 
-    def require_chunks(self, count: int, room: int | None) -> None:
-        """RequestError if there are more chunks than chunks_for() has said."""
-        if room is not None and count > room:
-            self._require("chunks", self._bounds.chunks - room + count, "chunks")
-
-    async def forget_prompts(self, owner: str) -> None:
-        """Removes the oldest prompts of an owner that has too many."""
-        total = 0
-        _, prompts = await self._store.owned(owner, "")
+    def too_old(self, prompts: Sizes) -> list[str]:
+        """The ids of prompts for which there is no room. prompts: of an owner, the newest first."""
+        total, found = 0, list[str]()
         for i, (id, size) in enumerate(prompts):
             total += size
             if i >= self._bounds.prompts or total > self._bounds.prompts_size:
-                await self._store.remove(owner, id)
+                found.append(id)
+        return found
 
     def _require(self, what: str, count: int, bound: str) -> None:
         if count > (most := getattr(self._bounds, bound)):

@@ -170,12 +170,13 @@ class MemoryAccess:
 
         Prompts that say the same are stored once: for each owner; in a shared memory for all.
         """
-        named = Named(name, reader_of(caller), prompt_id(text))
-        self.lasting.pending.begin(named, self._store(named, text, caller.detached))
+        shared = name in self.settings and self.settings[name].shared
+        named = Named(name, reader_of(caller), prompt_id(text), shared)
+        self.lasting.pending.begin(named, lambda: self._store(named, text, caller.detached))
 
     async def _store(self, named: Named, text: str, caller: Caller) -> None:
         """Nobody waits for an error, so it becomes a line of the log."""
-        name, owner, id = named
+        name, owner, id, _ = named
         try:
             with self.use():
                 async with self._computing(name, caller, owed=True) as (memory, _):

@@ -119,10 +119,11 @@ class StoryStore:
             _require(old, expected)
             if old is None or old.state == "removed":
                 self._require_number(owner)
-            self._require_room(owner, len(story) - (old.bytes if old else 0))
-            if old is None:
-                _set_aside(path)
-            self._write(owner, head, story)
+            with _lock(self._folder):  # what all owners have is counted and written by one at a time
+                self._require_room(owner, len(story) - (old.bytes if old else 0))
+                if old is None:
+                    _set_aside(path)
+                self._write(owner, head, story)
         return head
 
     def to_trash(self, owner: str, id: str, expected: Expected) -> Head:
@@ -191,15 +192,10 @@ class StoryStore:
         place = self._place(owner)
         try:
             place.mkdir(mode=0o700, exist_ok=True)
-            lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            message = f"the stories cannot be changed: {error.strerror}"
-            raise RequestError(message, status=503, code="no_room") from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            raise _unchangeable(error) from None
+        with _lock(place):
             yield
-        finally:
-            os.close(lock)
 
     def _place(self, owner: str) -> Path:
         """The folder of an owner, whose name may have any characters."""
@@ -213,6 +209,25 @@ class StoryStore:
 
     def _file(self, owner: str, id: str) -> Path:
         return self._place(owner) / f"{id}.story"
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Only one thread of all servers is in the block for a folder; RequestError."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unchangeable(error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _unchangeable(error: OSError) -> RequestError:
+    message = f"the stories cannot be changed: {error.strerror}"
+    return RequestError(message, status=503, code="no_room")
 
 
 def no_story(id: str) -> RequestError:

@@ -367,6 +367,41 @@ async def test_the_folder_has_a_size(serving: Serving, tmp_path: Path) -> None:
     assert (await files.upload(b"x" * 100))[0] == 200
 
 
+async def test_bounds_hold_for_all_that_is_sent_at_the_same_time(
+    serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of bytes, also while they arrive; of files, of batches, and of those that are not over."""
+    served = await serving(*SLOW, files_dir=str(tmp_path / "files"), files_size=1_000_000)
+    files = Files(served)
+    host, port = served.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    part = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+    writer.write(
+        b"POST /v1/files HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Type: multipart/form-data; boundary=b\r\n\r\n%x\r\n" % (1 << 20) + part + b"x" * 600_000
+    )
+    uploads = tmp_path / "files" / "uploads"
+    await until(lambda: sum(one.stat().st_size for one in uploads.iterdir()) > 500_000)
+    assert (await files.upload(b"x" * 600_000))[0] == 503
+    writer.close()
+    await until(lambda: not list(uploads.iterdir()))
+    answers = await asyncio.gather(*(files.upload(b"x" * 300_000) for _ in range(4)))
+    assert sorted(status for status, _ in answers) == [200, 200, 200, 503]
+    for _, file in answers:
+        if "id" in file:
+            await files.ask("DELETE", f"/files/{file['id']}")
+    for name, most in (("MOST_FILES", 3), ("MOST_OPEN", 1), ("MOST_BATCHES", 2)):
+        monkeypatch.setattr(service, name, most)
+    answers = await asyncio.gather(*(files.upload(lines(9)) for _ in range(4)))
+    assert sorted(status for status, _ in answers) == [200, 200, 200, 403]
+    id = next(file["id"] for _, file in answers if "id" in file)
+    asked = json.dumps({"input_file_id": id, "endpoint": "/v1/completions", "completion_window": "24h"})
+    for most, refused in ((1, 429), (9, 403)):
+        monkeypatch.setattr(service, "MOST_OPEN", most)
+        answers = await asyncio.gather(*(files.ask("POST", "/batches", asked) for _ in range(3)))
+        assert sorted(status for status, _ in answers) == [200, refused, refused]
+
+
 async def test_an_upload_without_room_is_refused_before_it_is_written(
     serving: Serving, tmp_path: Path
 ) -> None:

@@ -10,7 +10,9 @@ import re
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,34 @@ async def test_bounds_of_size_and_number_say_value_and_bound(
     status, answer, _ = await put(served, "b2", "y")
     assert (status, answer["error"]["code"]) == (403, "too_many_stories")
     assert "you have 1 stories here, and may have 1" in answer["error"]["message"]
+
+
+def test_the_bound_of_all_stories_holds_for_owners_that_store_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def number(folder: str, threads: int) -> int:
+        """How many of eight owners can store a story."""
+        store = StoryStore(tmp_path / folder, most=2000)
+
+        def put(owner: str) -> bool:
+            with contextlib.suppress(RequestError):
+                return store.put(owner, "a", about, b"x" * 200, Expected(is_new=True)) is not None
+            return False
+
+        with ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(put, "abcdefgh"))
+
+    about, both, sync = About("a", "story"), threading.Barrier(2), os.fsync
+
+    def met(file: int) -> None:
+        """Waits for another one that writes."""
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        sync(file)
+
+    one_by_one = number("one", 1)
+    monkeypatch.setattr(os, "fsync", met)
+    assert 1 < number("two", 8) == one_by_one < 8
 
 
 def test_entries_of_removed_stories_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

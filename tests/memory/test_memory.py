@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_srb.memory.filters import parse_filter
+from llama_srb.memory.filters import NO_FILTER, parse_filter
 from llama_srb.memory.named import Memories
 from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import (
@@ -27,7 +27,10 @@ from llama_srb.memory.records import (
     MemoryUnusable,
     Progress,
     QdrantSettings,
+    Stored,
+    is_prompt,
 )
+from llama_srb.memory.stores import search
 from llama_srb.request.values import RequestError
 from tests.memory.conftest import Opening
 from tests.support.memory import WordModel
@@ -202,6 +205,30 @@ async def test_a_key_has_bounds_and_an_operator_has_none(opening: Opening) -> No
         await memory.close()
 
 
+async def test_the_bounds_of_a_key_hold_for_all_that_it_stores_at_the_same_time(opening: Opening) -> None:
+    """Each put that is answered is there, also one whose text is there; refused ones change nothing."""
+    words = 30
+    for number, bounds in enumerate((Bounds(documents=3), Bounds(size=3 * 7 * words), Bounds(chunks=6))):
+        memory, owner = await opening(bounds=bounds), f"key {number}"
+        texts = [" ".join(f"w{i}-{j:03}" for j in range(words)) for i in (*range(4), *range(4))]
+        puts = (memory.put(f"{i}", text, owner=owner) for i, text in enumerate(texts))
+        answers = await asyncio.gather(*puts, return_exceptions=True)
+        stored = {f"{i}" for i, one in enumerate(answers) if isinstance(one, Stored)}
+        assert {one.code for one in answers if isinstance(one, RequestError)} == {"no_room"}, bounds
+        listed = [one for one in await memory.documents(owner) if one.owner == owner]
+        assert {one.id for one in listed} == stored
+        texts_of = {one.id: texts[int(one.id)] for one in listed}
+        chunks = {texts_of[one.id]: one.chunks for one in listed}
+        assert 0 < len(listed) <= bounds.documents
+        assert sum(map(len, chunks)) <= bounds.size
+        assert sum(chunks.values()) <= bounds.chunks
+        await memory.close()
+    memory = await opening(bounds=Bounds(prompts=3))
+    puts = (memory.put(f"{PROMPT_ID}{i}", "Where?", metadata=PROMPT, owner="alice") for i in range(8))
+    await asyncio.gather(*puts)
+    assert len([one for one in await memory.documents("alice") if one.owner == "alice"]) == 3
+
+
 async def test_of_too_many_prompts_the_oldest_are_forgotten(opening: Opening) -> None:
     for number, bounds in enumerate((Bounds(prompts=2), Bounds(prompts_size=40))):
         memory, owner = await opening(bounds=bounds), f"key {number}"
@@ -240,6 +267,27 @@ async def test_the_next_best_chunk_takes_the_place_of_one_that_must_be_lacked(me
         assert len(found) == len(places)
         assert [one.text for one in found if "<|secret|>" in one.text] == []
     assert len(await memory.search("The cat number 1 is", 9, replace(filter, after=()))) == 5
+
+
+async def test_a_search_for_one_kind_compares_nothing_of_the_other(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much public text stands before a key's first prompt, or prompts before a document."""
+    monkeypatch.setattr(search, "MOST_COMPARED", 20)
+    for shared in (False, True):
+        memory = await opening(shared=shared)
+        for i in range(30):
+            await memory.put(f"{PROMPT_ID}{i}", f"owl owl {i}", metadata=PROMPT, owner="alice")
+            await memory.put(f"{i}", f"owl {i}", metadata={"kind": "prompt"} if i else {})
+        await memory.put("own", "owl owl 7", owner="alice")  # as a prompt says
+        wanted = (("alice", True, "owl owl"), ("alice", False, "owl owl 7"), ("bob", False, "owl"))
+        for owner, prompts, best in wanted:
+            taken = await memory.search("owl owl 7", 3, NO_FILTER.with_prompts(only=prompts), owner)
+            assert [is_prompt(one.document, one.metadata) for one in taken] == [prompts] * 3, (shared, owner)
+            assert taken[0].text.startswith(best)
+        taken = await memory.search("owl", 3, NO_FILTER.with_prompts(only=True), "bob")
+        assert len(taken) == (3 if shared else 0)
+        await memory.close()
 
 
 async def test_progress_is_reported_in_order(memory: Memory) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from llama_srb.memory import filters
 from llama_srb.memory.filters import Filter, parse_filter
 from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import FileStore, MemorySettings, Metadata
@@ -41,8 +43,44 @@ def search_of(n_documents: int, filter: Filter, effort: Effort) -> list[tuple[Ca
 def test_a_search_that_compares_too_much_is_refused_with_the_bound() -> None:
     filter = parse_filter(NONE_PASSES)
     assert search_of(5_000, filter, Effort()) == []
-    with pytest.raises(RequestError, match=f"more than {MOST_COMPARED:,} values, .*: 65 conditions"):
+    says = f"more than {MOST_COMPARED:,} values, .*: 65 for the last document"
+    with pytest.raises(RequestError, match=says):
         search_of(MOST_COMPARED // 65 + 1, filter, Effort())
+
+
+def test_what_is_counted_grows_with_what_is_compared() -> None:
+    """Conditions, items of lists, bytes of metadata, the length of chunks and what they must lack."""
+
+    def counted(
+        n_items: int = 0, n_conditions: int = 1, size: int = 0, length: int = 1, n_lacking: int = 1
+    ) -> int:  # fmt: skip
+        metadata: Metadata = {f"key{i}": list(range(n_items)) for i in range(n_conditions)}
+        conditions = {key: {"contains": n_items - 1} for key in metadata}
+        filter = dataclasses.replace(
+            parse_filter({"metadata": conditions}), lacking=tuple(map(str, range(n_lacking)))
+        )
+        candidates = [Candidate(0, 0, 0.5)]
+        chosen(
+            candidates, 1, filter, lambda _: {0: [Name("x", "", metadata, size)]}, lambda _: "x" * length,
+            effort := Effort(),
+        )  # fmt: skip
+        return effort.compared
+
+    for name, many in (
+        ("n_items", 256), ("n_conditions", 64), ("size", 16_000), ("length", 10_000), ("n_lacking", 100)
+    ):  # fmt: skip
+        few, half, all = (counted(**{"n_items": 1, name: count}) for count in (1, many // 2, many))
+        assert half > few + many / 300, name
+        assert all - half == pytest.approx(half - few, abs=2), name
+
+
+def test_a_text_has_a_part_however_both_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way for long texts, whose time grows with the text alone, finds the same as `in`."""
+    monkeypatch.setattr(filters, "QUICK", 0)
+    texts = ["".join(one) for n in range(5) for one in itertools.product("a.b", repeat=n)]
+    for part in texts:
+        filter = parse_filter({"metadata": {"key": {"contains": part}}})
+        assert [filter.takes({"key": text}) for text in texts] == [part in text for text in texts]
 
 
 def test_a_search_that_is_ended_compares_nothing_more() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import sqlite3
 from collections.abc import AsyncIterator
@@ -215,6 +216,22 @@ async def test_an_answer_does_not_wait_until_its_prompt_is_stored(tmp_path: Path
         os.kill(two, signal.SIGCONT)
         _, made = await again
         assert {"kind": "recall", "text": TEXT + "\n"}.items() <= json.loads(made)["parts"][-3].items()
+
+
+async def test_a_server_that_stops_stores_each_prompt_or_says_that_it_does_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = 60
+    async with served(tmp_path, TASK.format(more="")) as clients:
+        texts = [f"Question {i}?" for i in range(count)]
+        asked = {"model": "story", "prompt": texts, "max_tokens": 1}
+        status, answer = await clients["alice"].ask("/openai/v1/completions", asked)
+        assert status == 200, answer
+    with contextlib.closing(sqlite3.connect(tmp_path / "tales.db")) as db:
+        (there,) = db.execute("SELECT count(*) FROM documents").fetchone()
+    said = re.findall(r"memory tales: (?:a|(\d+)) prompts? of key alice (?:was|were) not stored", caplog.text)
+    assert there + sum(int(one or 1) for one in said) >= count  # a write that has begun may end
+    assert "Traceback" not in caplog.text
 
 
 def _command(pid: int) -> bytes:

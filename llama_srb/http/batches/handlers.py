@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import BinaryIO
 
 from aiohttp import web
@@ -63,17 +64,16 @@ class BatchRoutes:
         async def receive(name: str, pieces: AsyncIterator[bytes]) -> None:
             nonlocal size
             with path.open("xb") as file:
-                size = await self._uploads.receive(pieces, file, self._batches.require_size)
+                size = await self._uploads.receive(pieces, file, partial(self._batches.grow, id))
 
         with self._uploads.slot(caller.client):
             async with store.uploading(id) as path:
                 form = await read_form(http, receive, self._seconds)
                 keep = _checked(form)
-                await self._batches.require_room(caller, size)
                 now, name = int(time.time()), form["file"]
                 relative = store.relative(path)
                 file = StoredFile(id, caller.owner, name, size, "batch", now, now + keep, relative)
-                await store.add_file(file)
+                await self._batches.add_file(file)
         log_summary.set(f" {id} bytes={size}")
         return json_response(_file(file))
 

@@ -28,9 +28,12 @@ class DocumentUploads:
         self._require_size(http.content_length or 0)
         with self._uploads.slot(http[CALLER].client), TemporaryFile(dir=folder) as file:
             opened = cast(BinaryIO, file)
-            if not await self._uploads.receive(http.content.iter_any(), opened, self._require_size):
+            if not await self._uploads.receive(http.content.iter_any(), opened, self._grow):
                 raise RequestError("the body is empty; it must be a document", param="body")
             yield opened
+
+    def _grow(self, size: int, _: int) -> None:
+        self._require_size(size)
 
     def _require_size(self, size: int) -> None:
         require_size(size, self._limits)

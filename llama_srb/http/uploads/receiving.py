@@ -45,11 +45,12 @@ class Uploads:
             self._open += Counter()  # drops clients without uploads
 
     async def receive(
-        self, chunks: AsyncIterator[bytes], file: BinaryIO, require_size: Callable[[int], None]
+        self, chunks: AsyncIterator[bytes], file: BinaryIO, grow: Callable[[int, int], None]
     ) -> int:
         """Writes the chunks to a file; returns its size. RequestError.
 
-        require_size: is called with the size so far, and raises RequestError if it is too large.
+        grow: is called with the size so far and the bytes that come to it, and raises RequestError if they
+        may not.
         """
         size = 0
         try:
@@ -57,7 +58,7 @@ class Uploads:
                 async for chunk in chunks:
                     more = (size + len(chunk)) // MIB - size // MIB
                     size += len(chunk)
-                    require_size(size)
+                    grow(size, len(chunk))
                     file.write(chunk)
                     if more:
                         time.reschedule(asyncio.get_running_loop().time() + self._seconds)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from ..filters import Filter
 from ..records import (
     OPERATOR,
-    PROMPT,
-    PROMPT_ID,
     Chunk,
     Chunking,
     Document,
     Facts,
     Found,
+    MemoryUnusable,
     Metadata,
     Usage,
     Vector,
+    is_prompt,
 )
 from ..slots import Slots
 
+T = TypeVar("T")
 ANN_ROWS = 1_000_000  # chunks above which a search is approximate
 
 
@@ -73,6 +76,16 @@ class Turns:
         self.reads, self.writes = Slots(1, 1), Slots(1, 1)
 
 
+class Room(Protocol):
+    """What owners may have; asked in the transaction that writes a document."""
+
+    def require(self, new: NewDocument, used: Usage, chunks: int) -> None:
+        """RequestError if a document's owner would have too much. used: what it has besides."""
+
+    def too_old(self, prompts: Sizes) -> list[str]:
+        """The ids of prompts, given the newest first, that are removed."""
+
+
 class Store(Protocol):
     """All methods see a document either whole or not at all; each write is atomic, also against a kill."""
 
@@ -87,13 +100,16 @@ class Store(Protocol):
         A memory without texts takes these facts.
         """
 
-    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
-        """Stores a document with a new text, in place of one of its name; whether there was one."""
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room) -> bool:
+        """Stores a document with a new text, in place of one of its name; whether there was one.
 
-    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+        RequestError if it has no room; of prompts the oldest ones make room.
+        """
+
+    async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
         """Stores a document whose text is there: its number of chunks, and whether one was replaced.
 
-        None: there is no such text of this owner.
+        None: there is no such text of this owner. RequestError as of add().
         """
 
     async def remove(self, owner: str, id: str) -> bool:
@@ -106,13 +122,11 @@ class Store(Protocol):
     ) -> list[Document]:
         """Documents without texts, by (id, owner), those after this pair; id: only those of this id."""
 
-    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
-        """What an owner has, but the document `besides`, and its prompts, the newest first.
+    async def used(self, owner: str, besides: str) -> Usage:
+        """What an owner has, but the document `besides`. A text that documents share counts once."""
 
-        A text that documents share counts once.
-        """
-
-    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]: ...
+    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+        """What `chosen` takes of the chunks by rank; those that filter.prompts leaves out cost nothing."""
 
     async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
         """A text without vectors of these facts, with its key; None if all have them and are in use now."""
@@ -122,9 +136,12 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
-def is_prompt(id: str, metadata: Metadata) -> bool:
-    """Whether a document is a prompt that a task has stored."""
-    return id.startswith(PROMPT_ID) and metadata == PROMPT
+def begun_in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
+    """Work in the thread of a memory; MemoryUnusable if it has ended."""
+    try:
+        return asyncio.get_running_loop().run_in_executor(thread, work)
+    except RuntimeError:
+        raise MemoryUnusable(f"memory {name} is closed") from None
 
 
 def written(facts: Facts) -> str:

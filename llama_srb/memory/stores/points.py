@@ -13,7 +13,8 @@ from . import read_facts, written
 AT_ONCE = 256  # points of one call
 TIMEOUT = 60  # seconds for one call
 FACTS = UUID("5f2dcf5e-7d0b-4c52-8a3c-6c6c616d6173")
-INDEXED = ("kind", "owner", "hash", "id")  # the fields that filters ask for
+FIELDS = {"kind_of_document": "metadata.kind"}  # names of fields in filters that are not their own
+INDEXED = ("kind", "owner", "hash", "id", "metadata.kind")  # the fields that filters ask for
 
 
 def key_of(*parts: str) -> str:
@@ -41,19 +42,22 @@ class Points:
 
     # Points
 
-    def filter(self, kind: str, owners: frozenset[str] | None = None, **fields: list[str]) -> Any:
-        models = self._models
+    def filter(
+        self, kind: str, owners: frozenset[str] | None = None, besides: Sequence[str] = (),
+        **fields: Sequence[str],
+    ) -> Any:  # fmt: skip
+        """besides: hashes of texts."""
         wanted = {"kind": [kind]} | ({} if owners is None else {"owner": sorted(owners)}) | fields
-        return models.Filter(
-            must=[
-                models.FieldCondition(key=key, match=models.MatchAny(any=some))
-                for key, some in wanted.items()
-            ]
-        )
+        without = [self._any("hash", besides)] if besides else None
+        return self._models.Filter(must=[self._any(*one) for one in wanted.items()], must_not=without)
+
+    def _any(self, key: str, some: Sequence[str]) -> Any:
+        match = self._models.MatchAny(any=list(some))
+        return self._models.FieldCondition(key=FIELDS.get(key, key), match=match)
 
     def scroll(
         self, kind: str, owners: frozenset[str] | None = None, collection: str = "", *, vectors: bool = False,
-        **fields: list[str],
+        **fields: Sequence[str],
     ) -> Iterator[Any]:  # fmt: skip
         """All points that a filter takes, in no order. vectors: with them."""
         condition, offset = self.filter(kind, owners, **fields), None
@@ -66,12 +70,11 @@ class Points:
             if offset is None:
                 return
 
-    def nearest(self, vector: list[float], owners: frozenset[str] | None, limit: int, offset: int) -> Any:
-        """Chunks by score, the highest first."""
+    def nearest(self, vector: list[float], condition: Any, limit: int, offset: int) -> Any:
+        """Chunks that a filter takes by score, the highest first."""
         return self._client.query_points(
-            self.alias, query=vector, query_filter=self.filter("chunk", owners), limit=limit, offset=offset,
-            with_payload=True,
-        ).points  # fmt: skip
+            self.alias, query=vector, query_filter=condition, limit=limit, offset=offset, with_payload=True
+        ).points
 
     def payload(self, key: str, collection: str = "") -> dict[str, Any] | None:
         found = self._client.retrieve(collection or self.alias, [key], with_payload=True)

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ..filters import Filter
 from ..records import (
     OPERATOR,
+    PROMPT,
     WITHOUT_KEY,
     Chunk,
     Document,
@@ -30,8 +31,9 @@ from ..records import (
     Usage,
     Vector,
     extra,
+    is_prompt,
 )
-from . import NewDocument, Reader, Sizes, Turns, is_prompt
+from . import NewDocument, Reader, Room, Turns, begun_in
 from .points import Points, key_of
 from .search import Candidate, Efforts, Name, chosen
 
@@ -79,32 +81,31 @@ class QdrantStore:
 
     # Writes
 
-    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room) -> bool:
         def add() -> bool:
+            self._require_room(document, room, len(chunks))
             hash = document.hash.hex()
             self._write_text("", document.owner, hash, document.text, chunks, vectors)
-            return self._name_text(document, hash)
+            replaced = self._name_text(document, hash)
+            self._forget_prompts(document, room)
+            return replaced
 
         return await self._in(self._writing, add)
 
-    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+    async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
         def link() -> tuple[int, bool] | None:
             hash = document.hash.hex()
-            text = self._points.payload(key_of("text", document.owner, hash))
-            return (text["chunks"], self._name_text(document, hash)) if text else None
+            if (text := self._points.payload(key_of("text", document.owner, hash))) is None:
+                return None
+            self._require_room(document, room, 0)  # its chunks are there
+            replaced = self._name_text(document, hash)
+            self._forget_prompts(document, room)
+            return text["chunks"], replaced
 
         return await self._in(self._writing, link)
 
     async def remove(self, owner: str, id: str) -> bool:
-        def remove() -> bool:
-            key = key_of("document", owner, id)
-            if (old := self._points.payload(key)) is None:
-                return False
-            self._points.delete(key)
-            _remove_unnamed(self._points, owner, old["hash"])
-            return True
-
-        return await self._in(self._writing, remove)
+        return await self._in(self._writing, lambda: self._remove(owner, id))
 
     # Reads
 
@@ -132,20 +133,16 @@ class QdrantStore:
 
         return await self._in(self._reading, listed)
 
-    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
-        def owned() -> tuple[Usage, Sizes]:
-            rows = [one.payload for one in self._points.scroll("document", frozenset({owner}))]
-            prompts = sorted(filter(_is_prompt, rows), key=lambda row: -row["stored_at"])
-            usage = _usage([row for row in rows if row["id"] != besides])
-            return usage, [(row["id"], _size(row)) for row in prompts]
-
-        return await self._in(self._reading, owned)
+    async def used(self, owner: str, besides: str) -> Usage:
+        return await self._in(self._reading, lambda: self._used(owner, besides))
 
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search() -> list[Found]:
             points: list[Any] = []
             texts: list[tuple[str, str]] = []
-            ranked = self._ranked(vector, k, reader, points, texts)
+            if (condition := self._condition(filter.prompts, reader)) is None:
+                return []
+            ranked = self._ranked(vector, k, condition, points, texts)
             names_of = partial(self._names, texts=texts)
             best = chosen(ranked, k, filter, names_of, lambda one: points[one.chunk].payload["text"], effort)
             return [_found(points[one.chunk], one, name) for one, name in best]
@@ -200,6 +197,31 @@ class QdrantStore:
             points.switch(points.target(), facts)
             self.facts = facts
 
+    def _used(self, owner: str, besides: str) -> Usage:
+        rows = [one.payload for one in self._points.scroll("document", frozenset({owner}))]
+        return _usage([row for row in rows if row["id"] != besides])
+
+    def _require_room(self, document: NewDocument, room: Room, chunks: int) -> None:
+        """RequestError if there is none for a document that is written next. chunks: that come with it."""
+        if document.owner != OPERATOR:
+            room.require(document, self._used(document.owner, document.id), chunks)
+
+    def _forget_prompts(self, document: NewDocument, room: Room) -> None:
+        """Removes the oldest prompts of an owner that has too many with the one that was written."""
+        if document.is_prompt and document.owner != OPERATOR:
+            rows = [one.payload for one in self._points.scroll("document", frozenset({document.owner}))]
+            prompts = sorted(filter(_is_prompt, rows), key=lambda row: -row["stored_at"])
+            for id in room.too_old([(row["id"], _size(row)) for row in prompts]):
+                self._remove(document.owner, id)
+
+    def _remove(self, owner: str, id: str) -> bool:
+        key = key_of("document", owner, id)
+        if (old := self._points.payload(key)) is None:
+            return False
+        self._points.delete(key)
+        _remove_unnamed(self._points, owner, old["hash"])
+        return True
+
     def _write_text(self, collection: str, owner: str, hash: str, text: str, chunks: Sequence[Chunk],
                     vectors: Vector) -> None:  # fmt: skip
         """Writes the chunks, then the text, which says that they are all there."""
@@ -231,14 +253,26 @@ class QdrantStore:
             _remove_unnamed(self._points, document.owner, old["hash"])
         return old is not None
 
+    def _condition(self, prompts: bool | None, reader: Reader) -> Any:
+        """The chunks that a search looks at; None if there are none. prompts: as of a Filter."""
+        if prompts is None:
+            return self._points.filter("chunk", reader.owners)
+        rows = self._points.scroll("document", reader.owners, kind_of_document=[PROMPT["kind"]])
+        hashes = sorted({row["hash"] for one in rows for row in [one.payload] if _is_prompt(row)})
+        if prompts:
+            return self._points.filter("chunk", reader.owners, hash=hashes) if hashes else None
+        rows = self._points.scroll("document", reader.owners, hash=hashes)
+        also = {row["hash"] for one in rows for row in [one.payload] if not _is_prompt(row)}
+        return self._points.filter("chunk", reader.owners, [one for one in hashes if one not in also])
+
     def _ranked(
-        self, vector: Vector, k: int, reader: Reader, points: list[Any], texts: list[tuple[str, str]]
+        self, vector: Vector, k: int, condition: Any, points: list[Any], texts: list[tuple[str, str]]
     ) -> Iterator[Candidate]:
         """Chunks by rank; their points and texts are appended to the lists, which their numbers count."""
         numbers: dict[tuple[str, str], int] = {}
         limit = max(k, 64)
         while True:
-            some = self._points.nearest(vector.tolist(), reader.owners, limit, len(points))
+            some = self._points.nearest(vector.tolist(), condition, limit, len(points))
             for point in some:
                 text = (point.payload["owner"], point.payload["hash"])
                 if text not in numbers:
@@ -271,7 +305,7 @@ class QdrantStore:
                 reason = str(error).partition("\n")[0][:200]
                 raise MemoryUnusable(f"memory {self._name}: Qdrant at {self._where}: {reason}") from None
 
-        return await asyncio.get_running_loop().run_in_executor(thread, called)
+        return await begun_in(thread, self._name, called)
 
 
 def _move_prompts(points: Points, width: int) -> None:

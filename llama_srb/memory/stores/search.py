@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from threading import Event
 
 from llama_srb.request.values import RequestError
 
 from ..filters import Filter
-from ..records import MemoryUnusable, Metadata
+from ..records import MemoryUnusable, Metadata, is_prompt
 
-MOST_COMPARED = 2_000_000  # conditions times documents of a search: about a second
-PER_CONDITION = 100  # bytes of metadata, which are parsed while one condition is compared
+MOST_COMPARED = 2_000_000  # values of all documents of a search: about a second
 MOST_READ = 1_000_000_000  # characters of the documents whose chunks a search reads: about a second
 AT_ONCE = 500  # candidates whose documents are looked up together
 
@@ -49,18 +47,23 @@ class Effort:
     def __init__(self) -> None:
         self._compared, self._n_read, self._ended = 0, 0, Event()
 
+    @property
+    def compared(self) -> int:
+        """How many values were compared."""
+        return self._compared
+
     def end(self) -> None:
         self._ended.set()
 
-    def compare(self, n_conditions: int) -> None:
-        """Counts conditions before they are compared with a document; Ended, RequestError."""
+    def compare(self, n_values: int) -> None:
+        """Counts values of a document before they are compared; Ended, RequestError."""
         if self._ended.is_set():
             raise Ended("the search was ended: the memory is closed")
-        self._compared += n_conditions
+        self._compared += n_values
         if self._compared > MOST_COMPARED:
             message = (
                 f"the search compares more than {MOST_COMPARED:,} values, the most that it may: "
-                f"{n_conditions} conditions for each document that it looks at; give fewer conditions"
+                f"{n_values} for the last document that it looks at; give fewer conditions"
             )
             raise RequestError(message, param="filter")
 
@@ -130,10 +133,14 @@ def _passing(
 
 
 def _takes(filter: Filter, name: Name, effort: Effort) -> bool:
-    effort.compare(1 + len(filter.before) + name.size // PER_CONDITION)
-    return name.id != filter.besides and filter.takes(name.metadata)
+    effort.compare(filter.cost_of_taking(name.metadata, name.size))
+    if name.id == filter.besides or filter.prompts not in (None, is_prompt(name.id, name.metadata)):
+        return False
+    return filter.takes(name.metadata)
 
 
 def _lets(filter: Filter, one: Candidate, text_of: TextOf, effort: Effort) -> bool:
-    effort.compare(len(filter.lacking))
-    return filter.lets(partial(text_of, one))
+    if not filter.lacking:
+        return True
+    effort.compare(filter.cost_of_letting(text := text_of(one)))
+    return filter.lets(text)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, Sizes, Turns, written
+from . import ANN_ROWS, NewDocument, Reader, Room, Turns, begun_in, written
 from .search import Candidate, Efforts, chosen
 from .statements import (
     DOCUMENTS,
@@ -31,16 +31,18 @@ from .statements import (
     add_columns,
     document_of,
     facts_of,
+    forget_prompts,
     insert_chunks,
     insert_text,
     move_prompts,
     name_text,
     names_of,
-    prompts_of,
-    remove_unnamed,
+    remove_document,
+    require_room,
     seen_by,
     set_size,
     text_number,
+    texts_of_prompts,
     usage_of,
 )
 from .vectors import Rows
@@ -98,34 +100,36 @@ class SqliteStore:
 
     # Writes
 
-    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector) -> bool:
+    async def add(self, document: NewDocument, chunks: Sequence[Chunk], vectors: Vector, room: Room) -> bool:
         def add(db: sqlite3.Connection) -> bool:
-            if (number := text_number(db, document)) is None:
+            number = text_number(db, document)  # another put may have stored it meanwhile
+            require_room(db, document, room, 0 if number is not None else len(chunks))
+            if number is None:
                 number = insert_text(db, document)
                 insert_chunks(db, self._generation, number, chunks, vectors)
                 set_size(db, number, document.text, len(chunks))
-            return name_text(db, document, number)
+            replaced = name_text(db, document, number)
+            forget_prompts(db, document, room)
+            return replaced
 
         return await self._write(add)
 
-    async def link(self, document: NewDocument) -> tuple[int, bool] | None:
+    async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
         def link(db: sqlite3.Connection) -> tuple[int, bool] | None:
             if (number := text_number(db, document)) is None:
                 return None
+            require_room(db, document, room, 0)  # its chunks are there
             (count,) = db.execute("SELECT count(*) FROM chunks WHERE text = ? AND generation = ?",
                                   (number, self._generation)).fetchone()  # fmt: skip
-            return count, name_text(db, document, number)
+            replaced = name_text(db, document, number)
+            forget_prompts(db, document, room)
+            return count, replaced
 
         return await self._write(link)
 
     async def remove(self, owner: str, id: str) -> bool:
         def remove(db: sqlite3.Connection) -> bool:
-            old = db.execute(
-                "DELETE FROM documents WHERE owner = ? AND id = ? RETURNING text", (owner, id)
-            ).fetchone()
-            if old:
-                remove_unnamed(db, old[0])
-            return old is not None
+            return remove_document(db, owner, id)
 
         return await self._write(remove)
 
@@ -155,15 +159,15 @@ class SqliteStore:
 
         return await self._read(listed)
 
-    async def owned(self, owner: str, besides: str) -> tuple[Usage, Sizes]:
-        return await self._read(lambda db: (usage_of(db, owner, besides), prompts_of(db, owner)))
+    async def used(self, owner: str, besides: str) -> Usage:
+        return await self._read(lambda db: usage_of(db, owner, besides))
 
     async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search(db: sqlite3.Connection) -> list[Found]:
             self._update_rows(db)
             if len(vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
-            ranked = (Candidate(*one) for one in self._rows.ranked(vector, reader.owners, k))
+            ranked = (Candidate(*one) for one in self._ranked(db, vector, k, filter.prompts, reader))
             parts = Parts(db, effort)
             best = chosen(ranked, k, filter, partial(names_of, db), lambda one: parts.of(one)[2], effort)
             found = dict[int, Found]()
@@ -174,6 +178,14 @@ class SqliteStore:
 
         with self._efforts.begun() as effort:
             return await self._read(search)
+
+    def _ranked(
+        self, db: sqlite3.Connection, vector: Vector, k: int, prompts: bool | None, reader: Reader
+    ) -> Iterator[tuple[int, int, float]]:
+        texts, besides = None, prompts is False
+        if prompts is not None:
+            texts = extra("numpy").fromiter(texts_of_prompts(db, reader, only=besides), "i8")
+        return self._rows.ranked(vector, reader.owners, k, texts, besides=besides)
 
     # Rebuilding
 
@@ -313,7 +325,7 @@ class SqliteStore:
 async def _in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> T:
     """Does some work in a thread; MemoryUnusable if the memory's file fails, as on a full disk."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        return await begun_in(thread, name, work)  # no name has it: its error would live on with a read
     except (OSError, sqlite3.OperationalError) as error:
         raise MemoryUnusable(f"memory {name}: cannot use its file: {error}") from error
 

@@ -8,8 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import orjson
+
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
-from . import NewDocument, Reader, Sizes, read_facts
+from . import NewDocument, Reader, Room, Sizes, read_facts
 from .search import Candidate, Effort, Name
 
 SCHEMA = """
@@ -44,6 +46,7 @@ FROM texts t WHERE t.number NOT IN (SELECT text FROM sizes WHERE characters IS N
 INDEXES = (  # what is counted and ordered without reading the metadata, which stand in the table's own rows
     "CREATE INDEX IF NOT EXISTS documents_of_owners ON documents (owner, is_prompt, text)",
     "CREATE INDEX IF NOT EXISTS documents_of_texts ON documents (text, stored_at)",
+    "CREATE INDEX IF NOT EXISTS prompts ON documents (owner, text) WHERE is_prompt",
     "DROP INDEX IF EXISTS documents_of_text",
 )
 USAGE = """
@@ -56,6 +59,13 @@ SELECT is_prompt, sum(documents), sum(bytes), sum(chunks) FROM (
 PROMPTS = """
 SELECT d.id, s.bytes FROM documents d INDEXED BY documents_of_owners LEFT JOIN sizes s ON s.text = d.text
 WHERE d.owner = ? AND d.is_prompt ORDER BY d.stored_at DESC
+"""
+TEXTS_OF_PROMPTS = """
+SELECT d.text FROM documents d INDEXED BY prompts WHERE d.is_prompt AND {seen}
+"""
+ONLY_OF_PROMPTS = """
+AND NOT EXISTS (SELECT 1 FROM documents o INDEXED BY documents_of_owners
+                WHERE o.owner = d.owner AND o.is_prompt = 0 AND o.text = d.text)
 """
 PROMPTS_OF_THE_OPERATOR = """
 SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
@@ -137,6 +147,27 @@ def remove_unnamed(db: sqlite3.Connection, number: int) -> None:
         db.execute("UPDATE state SET removals = removals + 1")
 
 
+def remove_document(db: sqlite3.Connection, owner: str, id: str) -> bool:
+    """Removes a document, and its text if no other one has it; whether it was there."""
+    sql = "DELETE FROM documents WHERE owner = ? AND id = ? RETURNING text"
+    if (old := db.execute(sql, (owner, id)).fetchone()) is not None:
+        remove_unnamed(db, old[0])
+    return old is not None
+
+
+def require_room(db: sqlite3.Connection, document: NewDocument, room: Room, chunks: int) -> None:
+    """RequestError if there is none for a document that is written next. chunks: that come with it."""
+    if document.owner != OPERATOR:
+        room.require(document, usage_of(db, document.owner, document.id), chunks)
+
+
+def forget_prompts(db: sqlite3.Connection, document: NewDocument, room: Room) -> None:
+    """Removes the oldest prompts of an owner that has too many with the one that was written."""
+    if document.is_prompt and document.owner != OPERATOR:
+        for id in room.too_old(prompts_of(db, document.owner)):
+            remove_document(db, document.owner, id)
+
+
 def move_prompts(db: sqlite3.Connection) -> None:
     """Gives the prompts that were stored as the operator's, which every key finds, another owner.
 
@@ -167,6 +198,13 @@ def seen_by(reader: Reader) -> tuple[str, tuple[str, ...]]:
     return f"d.owner IN ({', '.join('?' * len(owners))})", tuple(owners)
 
 
+def texts_of_prompts(db: sqlite3.Connection, reader: Reader, *, only: bool) -> Iterator[int]:
+    """The texts of the prompts that a reader sees; only: those that no other document has."""
+    seen, values = seen_by(reader)
+    sql = TEXTS_OF_PROMPTS.format(seen=seen) + (ONLY_OF_PROMPTS if only else "")
+    return (number for (number,) in db.execute(sql, values))
+
+
 def document_of(row: tuple[Any, ...], text: str = "") -> Document:
     id, owner, metadata, characters, stored_at, _, chunks = row
     return Document(id, owner, json.loads(metadata), characters, chunks, stored_at, text)
@@ -178,7 +216,7 @@ def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, Iterator
     def names(text: int) -> Iterator[Name]:
         for owner, id in db.execute(NAMES, (text,)):
             (data,) = db.execute(METADATA, (owner, id)).fetchone()
-            yield Name(id, owner, json.loads(data), len(data))
+            yield Name(id, owner, orjson.loads(data), len(data))
 
     return {text: names(text) for text in texts}
 

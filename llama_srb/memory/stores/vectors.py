@@ -70,10 +70,16 @@ class Rows:
             self._compact()
 
     def ranked(
-        self, query: Vector, owners: frozenset[str] | None, k: int
-    ) -> Iterator[tuple[int, int, float]]:
-        """(chunk, text, score), best first. k: how many are wanted, about; asking for more is slower."""
+        self, query: Vector, owners: frozenset[str] | None, k: int, texts: Vector = None, *,
+        besides: bool = False,
+    ) -> Iterator[tuple[int, int, float]]:  # fmt: skip
+        """(chunk, text, score), best first. k: how many are wanted, about; asking for more is slower.
+
+        texts: only chunks of these are ranked, or with `besides` only those of others; None: all.
+        """
         mask = self._seen(owners)
+        if texts is not None:
+            mask &= self._np.isin(self._numbers[1, : self._n], texts, invert=besides)
         n_seen = int(self._np.count_nonzero(mask))
         approximate = self._index is not None and n_seen > self._ann_rows
         rows = self._approximate(query, mask, k) if approximate else self._exact(query, mask, n_seen)

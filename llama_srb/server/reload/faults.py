@@ -84,6 +84,7 @@ async def opened(memories: MemoryAccess) -> AsyncIterator[None]:
     except MemoryUnusable as error:
         raise StartError(str(error)) from None
     finally:
+        await memories.lasting.pending.end()
         await memories.lasting.stores.close_all()
 
 

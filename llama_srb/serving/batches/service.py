@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from llama_srb.batch.records import Batch, StoredFile, new_id
-from llama_srb.batch.store import Store, UnknownId
+from llama_srb.batch.room import NoRoom
+from llama_srb.batch.store import Store, TooMany, UnknownId
 from llama_srb.config import Settings
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.batches.asked import DAY, KEPT, AskedBatch, Page
@@ -84,22 +85,27 @@ class BatchService:
 
     async def require_room(self, caller: Caller, size: int) -> None:
         """RequestError if a file of this size would be too large, or if there is no room for it."""
-        self.require_size(size)
-        if (count := await self.store.count("files", caller.owner)) >= MOST_FILES:
-            message = f"you have {count} files, which is the most; delete some, or wait until they expire"
-            raise RequestError(message, status=403, code="too_many_files")
+        self._require_size(size)
+        with _within():
+            self.store.room.require(size)
+            if (count := await self.store.count("files", caller.owner)) >= MOST_FILES:
+                raise TooMany("files", count)
 
-    def require_size(self, size: int) -> None:
-        """RequestError if a file of this size would be too large, or if there is no room for it."""
+    def grow(self, id: str, size: int, more: int) -> None:
+        """Counts `more` bytes of an upload, which has `size` with them, before they are written."""
+        self._require_size(size)
+        with _within():
+            self.store.room.grow(id, more)
+
+    async def add_file(self, file: StoredFile) -> None:
+        """Adds a file whose bytes are counted and written; RequestError if its owner has the most."""
+        with _within():
+            await self.store.add_file(file, MOST_FILES)
+
+    def _require_size(self, size: int) -> None:
         if size > self._settings.max_file:
             message = f"the file has {size} bytes or more; it may have {self._settings.max_file} (--max-file)"
             raise RequestError(message, param="file", status=413, code="file_too_large")
-        used, most = self.store.room.used, self._settings.files_size
-        if used + size > most:
-            message = (
-                f"all files here have {used} bytes, and may have {most} (--files-size); no room for {size}"
-            )
-            raise RequestError(message, status=503, code="no_room")
 
     async def file(self, id: str, caller: Caller) -> StoredFile:
         """A file of the caller; RequestError 404."""
@@ -132,15 +138,6 @@ class BatchService:
         if file.purpose != "batch":
             message = f"the file has the purpose {file.purpose}; the input of a batch has batch"
             raise RequestError(message, param="input_file_id")
-        if len(await self.store.open_batches(caller.owner)) >= MOST_OPEN:
-            message = f"{MOST_OPEN} batches of yours are not over, which is the most"
-            raise RequestError(message, status=429, code="too_many_batches", retry_after=60)
-        if (count := await self.store.count("batches", caller.owner)) >= MOST_BATCHES:
-            days = KEPT // DAY
-            message = (
-                f"you have {count} batches, which is the most; each is forgotten {days} days after its end"
-            )
-            raise RequestError(message, status=403, code="too_many_batches")
         now, grant = int(time.time()), caller.grant
         batch = Batch(
             id=new_id("batch_"),
@@ -154,7 +151,8 @@ class BatchService:
             keep=asked.keep,
             metadata=asked.metadata,
         )
-        await self.store.save(batch)
+        with _within():
+            await self.store.add(batch, MOST_OPEN, MOST_BATCHES)
         worker.add(batch)
         return batch
 
@@ -182,6 +180,30 @@ class BatchService:
             message = f"the batch is {batch.status}; only one that is not over can be cancelled"
             raise RequestError(message, param="batch_id", status=409, code="batch_over")
         return now
+
+
+@contextlib.contextmanager
+def _within() -> Iterator[None]:
+    """RequestError for what goes beyond a bound of the store."""
+    try:
+        yield
+    except NoRoom as error:
+        message = f"all files here have {error.used} bytes, and may have {error.most} (--files-size); "
+        raise RequestError(message + f"no room for {error.size}", status=503, code="no_room") from None
+    except TooMany as error:
+        raise _too_many(error) from None
+
+
+def _too_many(error: TooMany) -> RequestError:
+    if error.of == "files":
+        message = f"you have {error.count} files, which is the most; delete some, or wait until they expire"
+        return RequestError(message, status=403, code="too_many_files")
+    if error.of == "open_batches":
+        message = f"{error.count} batches of yours are not over, which is the most"
+        return RequestError(message, status=429, code="too_many_batches", retry_after=60)
+    days = KEPT // DAY
+    message = f"you have {error.count} batches, which is the most; each is forgotten {days} days after "
+    return RequestError(message + "its end", status=403, code="too_many_batches")
 
 
 @contextlib.contextmanager
