@@ -23,5 +23,7 @@ void add_file_cases(std::vector<test_case> & cases);
 void add_token_cases(std::vector<test_case> & cases);
 void add_sampler_cases(std::vector<test_case> & cases);
 
+int admit_lines();
+
 void expect(bool holds, const std::string & what_else);
 void expect_equal(const std::string & expected, const std::string & found, const std::string & what = "");
