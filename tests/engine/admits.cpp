@@ -25,13 +25,13 @@ class writer {
     explicit writer(automaton & machine) : machine(machine) {}
 
     bool admits(const json & value) {
-        n_left = 300000;
-        failed.clear();
+        n_left = 1000000;
         return write(value, automaton::first, [this](int32_t at) { return machine[at].may_end; });
     }
 
   private:
-    using then = std::function<bool(int32_t)>;
+    using then  = std::function<bool(int32_t)>;
+    using tried = std::set<std::pair<int32_t, std::vector<bool>>>;
 
     int32_t text(int32_t at, const std::string & utf8) {
         n_left -= (int64_t) utf8.size();
@@ -46,7 +46,9 @@ class writer {
     bool write(const json & value, int32_t at, const then & next) {
         if (value.is_object()) {
             const int32_t to = text(at, "{");
-            return to != automaton::dead && members(value, std::vector<bool>(value.size()), 0, to, next);
+            tried         seen; // what follows the object is the same in all of its ways
+            return to != automaton::dead &&
+                   members(value, std::vector<bool>(value.size()), 0, to, next, seen);
         }
         if (value.is_array()) {
             const int32_t to = text(at, "[");
@@ -75,11 +77,12 @@ class writer {
                write(value[i], to, [&, i](int32_t then_at) { return items(value, i + 1, then_at, next); });
     }
 
-    bool members(const json & value, const std::vector<bool> & written, size_t n, int32_t at, const then & next) {
+    bool members(const json & value, const std::vector<bool> & written, size_t n, int32_t at,
+                 const then & next, tried & seen) {
         if (n == value.size()) {
             return literal(at, "}", next);
         }
-        if (!failed.insert({&value, at, written}).second) {
+        if (!seen.insert({at, written}).second) {
             return false;
         }
         const int32_t to = n > 0 ? text(at, ",") : at;
@@ -93,16 +96,16 @@ class writer {
             }
             std::vector<bool> more = written;
             more[i]                = true;
-            if (write(member.value(), behind, [&](int32_t a) { return members(value, more, n + 1, a, next); })) {
+            const auto go_on       = [&](int32_t a) { return members(value, more, n + 1, a, next, seen); };
+            if (write(member.value(), behind, go_on)) {
                 return true;
             }
         }
         return false;
     }
 
-    automaton &                                                    machine;
-    int64_t                                                        n_left = 0;
-    std::set<std::tuple<const json *, int32_t, std::vector<bool>>> failed;
+    automaton & machine;
+    int64_t     n_left = 0;
 };
 
 json answer(const json & line) {
@@ -115,8 +118,8 @@ json answer(const json & line) {
                              : name == "compact" ? schema::options::compact
                                                  : schema::options::one;
     using clock            = std::chrono::steady_clock;
-    const auto       begin = clock::now();
-    const auto       ms    = [&] { return std::chrono::duration<double, std::milli>(clock::now() - begin).count(); };
+    const auto begin       = clock::now();
+    const auto ms = [&] { return std::chrono::duration<double, std::milli>(clock::now() - begin).count(); };
     schema::compiled made;
     try {
         made = schema::compile(line["schema"].get<std::string>(), given);
@@ -141,10 +144,14 @@ json answer(const json & line) {
 
 } // namespace
 
+std::string admit_line(const std::string & line) {
+    return answer(json::parse(line)).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 int admit_lines() {
     std::string line;
     while (std::getline(std::cin, line)) {
-        std::cout << answer(json::parse(line)).dump(-1, ' ', false, json::error_handler_t::replace) << std::endl;
+        std::cout << admit_line(line) << std::endl;
     }
     return 0;
 }

@@ -22,8 +22,11 @@ void add_passage_cases(std::vector<test_case> & cases);
 void add_file_cases(std::vector<test_case> & cases);
 void add_token_cases(std::vector<test_case> & cases);
 void add_sampler_cases(std::vector<test_case> & cases);
+void add_schema_cases(std::vector<test_case> & cases);
 
-int admit_lines();
+// The answer of --admits to one line, as text.
+std::string admit_line(const std::string & line);
+int         admit_lines();
 
 void expect(bool holds, const std::string & what_else);
 void expect_equal(const std::string & expected, const std::string & found, const std::string & what = "");

@@ -122,6 +122,7 @@ COMMON: dict[str, Any] = {
     "return_entropies": True, "stop_token_ids": [1], "allowed_token_ids": [2],
     "include_stop_str_in_output": True, "skip_special_tokens": False, "end": {"sentences": 2},
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
+    "json_additional": True, "property_order": "any", "json_whitespace": "free",
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", **COMMON, **SAMPLED},

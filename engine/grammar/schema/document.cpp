@@ -36,11 +36,12 @@ static std::string resolved(const std::string & base, const std::string & uri) {
     if (uri[0] == '/') {
         return base.substr(0, n_root) + uri;
     }
-    std::string from = without_fragment(base);
-    from             = from.substr(0, from.find('?'));
+    std::string from  = without_fragment(base);
+    from              = from.substr(0, from.find('?'));
     const size_t last = from.rfind('/');
-    std::string  out  = last == std::string::npos || last < n_root ? from.substr(0, n_root) + (n_root > 0 ? "/" : "")
-                                                                   : from.substr(0, last + 1);
+    std::string  out  = last == std::string::npos || last < n_root
+                            ? from.substr(0, n_root) + (n_root > 0 ? "/" : "")
+                            : from.substr(0, last + 1);
     std::string  rest = uri;
     while (rest.compare(0, 2, "./") == 0 || rest.compare(0, 3, "../") == 0) {
         const bool up = rest[1] == '.';
@@ -78,7 +79,8 @@ static std::vector<std::string> pointer_parts(const std::string & pointer) {
     for (std::string & part : parts) {
         std::string out;
         for (size_t i = 0; i < part.size(); i++) {
-            const bool escape = part[i] == '~' && i + 1 < part.size() && (part[i + 1] == '0' || part[i + 1] == '1');
+            const bool escape =
+                part[i] == '~' && i + 1 < part.size() && (part[i + 1] == '0' || part[i + 1] == '1');
             out += escape ? (part[i + 1] == '0' ? '~' : '/') : part[i];
             i += escape;
         }
@@ -116,11 +118,12 @@ document::document(const std::string & text) {
     if (!tree.is_object() && !tree.is_boolean()) {
         throw refusal(std::string("it is ") + tree.type_name() + "; it must be an object or a boolean");
     }
-    const std::string drafts[] = {"draft-03", "draft-04", "draft-06", "draft-07", "2019-09", "2020-12"};
+    const std::string drafts[]  = {"draft-03", "draft-04", "draft-06", "draft-07", "2019-09", "2020-12"};
     const int         numbers[] = {4, 4, 6, 7, 2019, 2020};
     if (tree.is_object() && tree.contains("$schema") && tree["$schema"].is_string()) {
         for (size_t i = 0; i < 6; i++) {
-            number = tree["$schema"].get<std::string>().find(drafts[i]) != std::string::npos ? numbers[i] : number;
+            number =
+                tree["$schema"].get<std::string>().find(drafts[i]) != std::string::npos ? numbers[i] : number;
         }
     }
     index(tree, "", "", 0);
@@ -160,9 +163,10 @@ void document::index(const json & schema, const std::string & base, const std::s
     index_below(schema, here, path, depth);
 }
 
-void document::index_below(const json & schema, const std::string & base, const std::string & path, int depth) {
-    static const std::set<std::string> values = {"enum",     "const",    "default",  "examples", "example",
-                                                 "required", "$comment", "title",    "description"};
+void document::index_below(const json & schema, const std::string & base, const std::string & path,
+                           int depth) {
+    static const std::set<std::string> values = {"enum",     "const",    "default", "examples",   "example",
+                                                 "required", "$comment", "title",   "description"};
     static const std::set<std::string> maps   = {"properties",  "patternProperties", "$defs",
                                                  "definitions", "dependentSchemas",  "dependencies"};
     for (const auto & [key, value] : schema.items()) {
@@ -185,9 +189,9 @@ void document::index_below(const json & schema, const std::string & base, const 
 }
 
 const json * document::find(const json & from, const std::string & reference) {
-    const std::string base = places[&from].base;
-    const std::string uri  = resolved(base, reference);
-    const size_t      mark = uri.find('#');
+    const std::string base     = places[&from].base;
+    const std::string uri      = resolved(base, reference);
+    const size_t      mark     = uri.find('#');
     const std::string fragment = mark == std::string::npos ? "" : uri.substr(mark + 1);
     if (const auto whole = named.find(uri); whole != named.end()) {
         return whole->second;

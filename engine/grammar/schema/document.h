@@ -40,10 +40,10 @@ class document {
     void index(const json & schema, const std::string & base, const std::string & path, int depth);
     void index_below(const json & schema, const std::string & base, const std::string & path, int depth);
 
-    json                                        tree;
-    int                                         number = 2020;
-    std::map<const json *, place>               places;
-    std::map<std::string, const json *>         named; // by address
+    json                                             tree;
+    int                                              number = 2020;
+    std::map<const json *, place>                    places;
+    std::map<std::string, const json *>              named; // by address
     std::map<std::string, std::vector<const json *>> dynamic;
 };
 

@@ -2,15 +2,16 @@
 
 #include <vector>
 
-static const std::string year     = "(\\d{3}[1-9]|\\d{2}[1-9]0|\\d[1-9]00|[1-9]000)";
-static const std::string leap     = "((\\d\\d)(0[48]|[2468][048]|[13579][26])|([02468][48]|[2468]0|[13579][26])00)";
+static const std::string year = "(\\d{3}[1-9]|\\d{2}[1-9]0|\\d[1-9]00|[1-9]000)";
+static const std::string leap =
+    "((\\d\\d)(0[48]|[2468][048]|[13579][26])|([02468][48]|[2468]0|[13579][26])00)";
 static const std::string day_long = "(0[1-9]|[12]\\d|3[01])";
 static const std::string day_some = "(0[1-9]|[12]\\d|30)";
 static const std::string day_feb  = "(0[1-9]|1\\d|2[0-8])";
-static const std::string date     = "(" + year + "-((0[13578]|1[02])-" + day_long + "|(0[469]|11)-" + day_some +
+static const std::string date = "(" + year + "-((0[13578]|1[02])-" + day_long + "|(0[469]|11)-" + day_some +
                                 "|02-" + day_feb + ")|" + leap + "-02-29)";
-static const std::string hour     = "([01]\\d|2[0-3])";
-static const std::string clock_s  = hour + ":[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?([Zz]|[+-]" + hour + ":[0-5]\\d)";
+static const std::string hour = "([01]\\d|2[0-3])";
+static const std::string clock_s = hour + ":[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?([Zz]|[+-]" + hour + ":[0-5]\\d)";
 
 static const std::string time_part = "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S)";
 static const std::string day_part  = "(\\d+D|\\d+M(\\d+D)?|\\d+Y(\\d+M(\\d+D)?)?)";
@@ -18,8 +19,10 @@ static const std::string duration  = "P(" + day_part + "(" + time_part + ")?|" +
 
 static const std::string label    = "[A-Za-z0-9](-?[A-Za-z0-9]){0,30}";
 static const std::string hostname = label + "(\\." + label + ")*";
-static const std::string email    = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,15})"
-                                    "{0,2}@" + hostname;
+static const std::string email =
+    "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,15})"
+    "{0,2}@" +
+    hostname;
 
 static const std::string octet = "(\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])";
 static const std::string ipv4  = octet + "\\." + octet + "\\." + octet + "\\." + octet;
@@ -48,10 +51,10 @@ static std::string make_ipv6() {
 static const std::string path_c   = "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})";
 static const std::string no_colon = "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})";
 static const std::string user     = "(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?";
-static const std::string server   = "(\\[" + make_ipv6() + "\\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)";
-static const std::string around   = "//" + user + server + "(:\\d{0,5})?(/" + path_c + "*)*";
-static const std::string behind   = "(\\?(" + path_c + "|[/?])*)?(#(" + path_c + "|[/?])*)?";
-static const std::string rooted   = "/(" + path_c + "+(/" + path_c + "*)*)?";
+static const std::string server = "(\\[" + make_ipv6() + "\\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)";
+static const std::string around = "//" + user + server + "(:\\d{0,5})?(/" + path_c + "*)*";
+static const std::string behind = "(\\?(" + path_c + "|[/?])*)?(#(" + path_c + "|[/?])*)?";
+static const std::string rooted = "/(" + path_c + "+(/" + path_c + "*)*)?";
 static const std::string uri =
     "[A-Za-z][A-Za-z0-9+.-]*:(" + around + "|" + rooted + "|" + path_c + "+(/" + path_c + "*)*)?" + behind;
 static const std::string relative =

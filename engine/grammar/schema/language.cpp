@@ -140,46 +140,67 @@ struct product_rule {
     bool (*accepts)(bool a, bool b);
 };
 
+using edges = std::vector<language::edge>;
+
+// Calls each(low, high, a, b) for the characters that lead to the same states in both, `nowhere` where there is no edge.
+template <typename each_range> void walk_together(const edges & a, const edges & b, const each_range & each) {
+    const auto target = [](const edges & e, size_t i, uint32_t c) {
+        return i < e.size() && e[i].low <= c ? e[i].to : nowhere;
+    };
+    const auto end_of = [](const edges & e, size_t i, uint32_t c) {
+        return i == e.size() ? character_max : e[i].low <= c ? e[i].high : e[i].low - 1;
+    };
+    size_t   ia = 0, ib = 0;
+    uint32_t at = 0;
+    while (at <= character_max && (ia < a.size() || ib < b.size())) {
+        const uint32_t end = std::min(end_of(a, ia, at), end_of(b, ib, at));
+        each(at, end, target(a, ia, at), target(b, ib, at));
+        ia += ia < a.size() && a[ia].high == end;
+        ib += ib < b.size() && b[ib].high == end;
+        at = end + 1;
+    }
+}
+
 language product(const language & a, const language & b, const product_rule & rule, work_budget & budget) {
     using pair = std::pair<int32_t, int32_t>;
-    static const std::vector<language::edge> no_edges;
-    language                                 out;
-    std::map<pair, int32_t>                  number;
-    std::vector<pair>                        todo;
-    const auto                               state_of = [&](const pair & p) {
+    static const edges      no_edges;
+    language                out;
+    std::map<pair, int32_t> number;
+    std::vector<pair>       todo;
+    const auto              accepts = [](const language & l, int32_t state) {
+        return state != nowhere && l.states[state].accepts;
+    };
+    const auto edges_of = [](const language & l, int32_t state) -> const edges & {
+        return state == nowhere ? no_edges : l.states[state].edges;
+    };
+    const auto is_lost = [&rule](const pair & p) {
+        return (rule.needs_a && p.first == nowhere) || (rule.needs_b && p.second == nowhere) ||
+               (p.first == nowhere && p.second == nowhere);
+    };
+    const auto state_of = [&](const pair & p) {
         const auto [entry, added] = number.emplace(p, (int32_t) out.states.size());
         if (added) {
-            out.states.push_back({{}, rule.accepts(p.first != nowhere && a.states[p.first].accepts,
-                                                   p.second != nowhere && b.states[p.second].accepts)});
+            out.states.push_back({{}, rule.accepts(accepts(a, p.first), accepts(b, p.second))});
             todo.push_back(p);
         }
         return entry->second;
     };
     const pair first = {a.empty() ? nowhere : 0, b.empty() ? nowhere : 0};
-    if ((rule.needs_a && a.empty()) || (rule.needs_b && b.empty())) {
+    if (is_lost(first)) {
         return out;
     }
     state_of(first);
     for (size_t i = 0; i < todo.size(); i++) {
-        const pair   p  = todo[i];
-        const auto & ea = p.first == nowhere ? no_edges : a.states[p.first].edges;
-        const auto & eb = p.second == nowhere ? no_edges : b.states[p.second].edges;
+        const pair    p  = todo[i];
+        const edges & ea = edges_of(a, p.first);
+        const edges & eb = edges_of(b, p.second);
         budget.spend((int64_t) (ea.size() + eb.size()) + 1);
-        size_t   ia = 0, ib = 0;
-        uint32_t at = 0;
-        while (at <= character_max && (ia < ea.size() || ib < eb.size())) {
-            const bool in_a = ia < ea.size() && ea[ia].low <= at, in_b = ib < eb.size() && eb[ib].low <= at;
-            uint32_t   end  = character_max;
-            end             = ia < ea.size() ? std::min(end, in_a ? ea[ia].high : ea[ia].low - 1) : end;
-            end             = ib < eb.size() ? std::min(end, in_b ? eb[ib].high : eb[ib].low - 1) : end;
-            if ((in_a || !rule.needs_a) && (in_b || !rule.needs_b) && (in_a || in_b)) {
-                const int32_t to = state_of({in_a ? ea[ia].to : nowhere, in_b ? eb[ib].to : nowhere});
-                out.states[i].edges.push_back({at, end, to});
+        walk_together(ea, eb, [&](uint32_t low, uint32_t high, int32_t to_a, int32_t to_b) {
+            if (!is_lost({to_a, to_b})) {
+                const int32_t to = state_of({to_a, to_b}); // it may move the states
+                out.states[i].edges.push_back({low, high, to});
             }
-            ia += in_a && ea[ia].high == end;
-            ib += in_b && eb[ib].high == end;
-            at = end + 1;
-        }
+        });
     }
     trim(out);
     return out;
@@ -234,8 +255,9 @@ grammar_element json_character(grammar_rules & rules, const character_ranges & r
         grammar_rules::sequence out;
         const auto              known = short_escapes.find(c);
         static const char       hex[] = "0123456789abcdef";
-        rules.append_text(out, known != short_escapes.end() ? std::string(known->second)
-                                                            : std::string("\\u00") + hex[c >> 4] + hex[c & 15]);
+        rules.append_text(out, known != short_escapes.end()
+                                   ? std::string(known->second)
+                                   : std::string("\\u00") + hex[c >> 4] + hex[c & 15]);
         rules.add_alternative(rule, out);
     }
     return {grammar_element::rule, rule};
@@ -243,7 +265,7 @@ grammar_element json_character(grammar_rules & rules, const character_ranges & r
 
 grammar_element add_language(grammar_rules & rules, const language & l, writing how) {
     std::map<character_ranges, grammar_element> characters;
-    const auto first = (int32_t) rules.starts.size();
+    const auto                                  first = (int32_t) rules.starts.size();
     for (size_t i = 0; i < l.states.size(); i++) {
         rules.add_rule(0);
     }
@@ -259,8 +281,7 @@ grammar_element add_language(grammar_rules & rules, const language & l, writing 
                 entry->second =
                     how == writing::plain ? rules.one_of(ranges, 0) : json_character(rules, ranges);
             }
-            rules.add_alternative(first + (int32_t) i,
-                                  {entry->second, {grammar_element::rule, first + to}});
+            rules.add_alternative(first + (int32_t) i, {entry->second, {grammar_element::rule, first + to}});
         }
         if (s.accepts) {
             rules.add_alternative(first + (int32_t) i, {});

@@ -10,7 +10,7 @@
 
 // The work that one schema may cost; grammar_error beyond it.
 struct work_budget {
-    int64_t n_left = 6000000;
+    int64_t n_left = 3000000;
     void    spend(int64_t n);
 };
 

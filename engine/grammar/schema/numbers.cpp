@@ -110,7 +110,7 @@ struct progress {
     int  n        = 0; // digits in this phase
     int  low      = 0; // compared with the bounds: -1, 0, 1
     int  high     = 0;
-    int  rest     = 0; // of the multiple
+    int  rest     = 0;     // of the multiple
     bool fraction = false; // it has one that is not 0
     bool is_zero  = false; // the whole part is 0
 
@@ -158,10 +158,11 @@ class digits {
             const progress p = todo[i];
             budget.spend(11);
             if (p.phase == 1 && n_max_fraction > 0) {
-                progress next = finish_whole(p);
-                next.phase    = 2;
-                next.n        = 0;
-                out.states[i].edges.push_back({'.', '.', state_of(next)});
+                progress next    = finish_whole(p);
+                next.phase       = 2;
+                next.n           = 0;
+                const int32_t to = state_of(next); // it may move the states
+                out.states[i].edges.push_back({'.', '.', to});
             }
             for (char c = '0'; c <= '9'; c++) {
                 if (const auto next = take(p, c)) {
@@ -188,7 +189,8 @@ class digits {
         p.is_zero = p.is_zero || (p.phase == 0 && c == '0');
         p.phase   = is_whole ? 1 : 3;
         if (within.low) {
-            p.low = compare_digit(p.low, c, is_whole ? within.low->whole : within.low->fraction, (size_t) p.n);
+            p.low =
+                compare_digit(p.low, c, is_whole ? within.low->whole : within.low->fraction, (size_t) p.n);
         }
         if (within.high) {
             p.high =
@@ -203,7 +205,7 @@ class digits {
     }
 
     static int compare_whole(int so_far, int n, const std::string & with) {
-        return n < (int) with.size() ? -1 : n > (int) with.size() ? 1 : so_far;
+        return n<(int) with.size() ? -1 : n>(int) with.size() ? 1 : so_far;
     }
 
     progress finish_whole(progress p) const {
@@ -251,9 +253,10 @@ static decimal size_of(decimal d) {
 
 // The part of the bounds on one side of 0; nullopt: there is no number.
 static std::optional<sizes> one_side(const number_bounds & b, bool negative) {
-    const auto & low  = negative ? b.high : b.low; // of the size
-    const auto & high = negative ? b.low : b.high;
-    const bool   low_open = negative ? b.high_open : b.low_open, high_open = negative ? b.low_open : b.high_open;
+    const auto & low       = negative ? b.high : b.low; // of the size
+    const auto & high      = negative ? b.low : b.high;
+    const bool   low_open  = negative ? b.high_open : b.low_open,
+                 high_open = negative ? b.low_open : b.high_open;
     sizes        out;
     const auto   on_side = [negative](const decimal & d) { return d.is_zero() || d.negative == negative; };
     if (high && !on_side(*high)) {

@@ -18,8 +18,8 @@ struct decimal {
 
 // From the text of a JSON number; nullopt: it has more than 400 digits.
 std::optional<decimal> read_decimal(const std::string & text);
-int  compare(const decimal & a, const decimal & b); // -1, 0, 1
-bool is_multiple(const decimal & value, const decimal & of);
+int                    compare(const decimal & a, const decimal & b); // -1, 0, 1
+bool                   is_multiple(const decimal & value, const decimal & of);
 
 struct number_bounds {
     std::optional<decimal> low, high;

@@ -1,6 +1,7 @@
 #include "grammar/schema/pattern.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <set>
@@ -172,14 +173,14 @@ class reader {
     node_ptr read_item() {
         const char32_t c = peek();
         switch (c) {
-            case '(': return read_group();
-            case '[': return read_class();
-            case '^': i++; return make({node::begin, {}, {}, 0, 0});
-            case '$': i++; return make({node::end, {}, {}, 0, 0});
-            case '.': i++; return one_of(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
+            case '(':  return read_group();
+            case '[':  return read_class();
+            case '^':  i++; return make({node::begin, {}, {}, 0, 0});
+            case '$':  i++; return make({node::end, {}, {}, 0, 0});
+            case '.':  i++; return one_of(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
             case '*':
             case '+':
-            case '?': fail("nothing to repeat");
+            case '?':  fail("nothing to repeat");
             case '\\': return one_of(read_escape(false));
         }
         i++;
@@ -219,7 +220,7 @@ class reader {
     char32_t read_hex(int n) {
         char32_t c = 0;
         for (int k = 0; k < n; k++, i++) {
-            const char32_t d = peek();
+            const char32_t d     = peek();
             const bool     digit = d >= '0' && d <= '9', letter = (d | 0x20) >= 'a' && (d | 0x20) <= 'f';
             if (!digit && !letter) {
                 fail("expected a hexadecimal digit");
@@ -229,82 +230,81 @@ class reader {
         return c;
     }
 
-    // At a backslash.
-    character_ranges read_escape(bool in_class) {
+    char32_t read_code(bool is_long) {
+        if (is_long && peek() == '{') {
+            size_t n = 0;
+            i++;
+            while (peek(n) != '}' && n < 7) {
+                n++;
+            }
+            const char32_t code = read_hex((int) n);
+            i++;
+            if (!is_character(code)) {
+                fail("the code of no character");
+            }
+            return code;
+        }
+        const char32_t code = read_hex(is_long ? 4 : 2);
+        if (code >= 0xD800 && code < 0xDC00 && at("\\u")) {
+            i += 2;
+            const char32_t low = read_hex(4);
+            return 0x10000 + ((code - 0xD800) << 10) + ((low - 0xDC00) & 0x3FF);
+        }
+        return code;
+    }
+
+    static const std::map<char32_t, character_ranges> & classes() {
         static const character_ranges digits = {{'0', '9'}};
         static const character_ranges words  = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-        static const character_ranges spaces = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},
-                                                {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
-                                                {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
-                                                {0xFEFF, 0xFEFF}};
+        static const character_ranges spaces = {
+            {'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+            {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+        static const std::map<char32_t, character_ranges> all = {
+            {'d', digits},         {'D', complement(digits)}, {'w', words},          {'W', complement(words)},
+            {'s', spaces},         {'S', complement(spaces)}, {'n', {{'\n', '\n'}}}, {'t', {{'\t', '\t'}}},
+            {'r', {{'\r', '\r'}}}, {'f', {{'\f', '\f'}}},     {'v', {{'\v', '\v'}}}, {'a', {{'a', 'a'}}},
+        };
+        return all;
+    }
+
+    char32_t read_control() {
+        const char32_t letter = peek();
+        if (!((letter | 0x20) >= 'a' && (letter | 0x20) <= 'z')) {
+            fail("expected a letter after \\c");
+        }
         i++;
-        const char32_t c = peek();
+        return letter & 31;
+    }
+
+    // At a backslash.
+    character_ranges read_escape(bool in_class) {
+        i++;
         if (i >= text.size()) {
             fail("a \\ at the end");
         }
+        const char32_t c = peek();
         i++;
-        switch (c) {
-            case 'd': return digits;
-            case 'D': return complement(digits);
-            case 'w': return words;
-            case 'W': return complement(words);
-            case 's': return spaces;
-            case 'S': return complement(spaces);
-            case 'n': return {{'\n', '\n'}};
-            case 't': return {{'\t', '\t'}};
-            case 'r': return {{'\r', '\r'}};
-            case 'f': return {{'\f', '\f'}};
-            case 'v': return {{'\v', '\v'}};
-            case '0':
-                if (peek() >= '0' && peek() <= '9') {
-                    fail("an octal number");
-                }
-                return {{0, 0}};
-            case 'a': return {{'a', 'a'}};
-            case 'c': {
-                const char32_t letter = peek();
-                if (!((letter | 0x20) >= 'a' && (letter | 0x20) <= 'z')) {
-                    fail("expected a letter after \\c");
-                }
-                i++;
-                return {{letter & 31, letter & 31}};
-            }
-            case 'x':
-            case 'u': {
-                if (c == 'u' && peek() == '{') {
-                    size_t n = 0;
-                    i++;
-                    while (peek(n) != '}' && n < 7) {
-                        n++;
-                    }
-                    const char32_t code = read_hex((int) n);
-                    i++;
-                    if (!is_character(code)) {
-                        fail("the code of no character");
-                    }
-                    return {{code, code}};
-                }
-                char32_t code = read_hex(c == 'x' ? 2 : 4);
-                if (code >= 0xD800 && code < 0xDC00 && at("\\u")) {
-                    i += 2;
-                    const char32_t low = read_hex(4);
-                    code               = 0x10000 + ((code - 0xD800) << 10) + ((low - 0xDC00) & 0x3FF);
-                }
-                return {{code, code}};
-            }
-            case 'b':
-                if (in_class) {
-                    return {{'\b', '\b'}};
-                }
-                fail("\\b");
+        if (const auto known = classes().find(c); known != classes().end()) {
+            return known->second;
         }
-        if ((c >= '1' && c <= '9') || c == 'k') {
+        char32_t out = c;
+        if (c == '0') {
+            if (peek() >= '0' && peek() <= '9') {
+                fail("an octal number");
+            }
+            out = 0;
+        } else if (c == 'c') {
+            out = read_control();
+        } else if (c == 'x' || c == 'u') {
+            out = read_code(c == 'u');
+        } else if (c == 'b' && in_class) {
+            out = '\b';
+        } else if ((c >= '1' && c <= '9') || c == 'k') {
             fail("a back-reference");
-        }
-        if ((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')) {
+        } else if (c < 0x80 && isalnum((int) c) != 0) {
             fail("\\" + to_utf8(c));
         }
-        return {{c, c}};
+        return {{out, out}};
     }
 
     node_ptr read_class() {
@@ -499,7 +499,7 @@ class machine {
             }
             std::sort(marks.begin(), marks.end());
             budget.spend((int64_t) marks.size());
-            std::map<int32_t, int> active;
+            std::map<int32_t, int>    active;
             std::map<states, int32_t> known;
             for (size_t k = 0; k < marks.size();) {
                 const uint32_t where = marks[k].first;

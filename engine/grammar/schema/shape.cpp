@@ -73,11 +73,10 @@ static unsigned types_named(const json & value) {
 }
 
 static json names_of(unsigned types) {
-    json out = json::array();
+    json                                    out     = json::array();
     const std::pair<unsigned, const char *> names[] = {
-        {of_null, "null"},     {of_boolean, "boolean"}, {of_string, "string"},
-        {of_array, "array"},   {of_object, "object"},   {of_integer, "integer"},
-        {of_other, other_number},
+        {of_null, "null"},     {of_boolean, "boolean"}, {of_string, "string"},    {of_array, "array"},
+        {of_object, "object"}, {of_integer, "integer"}, {of_other, other_number},
     };
     for (const auto & [bit, name] : names) {
         if (types & bit) {
@@ -149,8 +148,8 @@ const language * normaliser::pattern(const std::string & expression, const json 
         return found->second.get();
     }
     try {
-        const auto made = patterns.emplace(
-            expression, std::make_unique<language>(::read_pattern(expression, budget)));
+        const auto made =
+            patterns.emplace(expression, std::make_unique<language>(::read_pattern(expression, budget)));
         return made.first->second.get();
     } catch (const pattern_error & e) {
         refuse(at, keyword, "\"" + expression + "\": " + e.what() + " has no rule here");
@@ -158,10 +157,10 @@ const language * normaliser::pattern(const std::string & expression, const json 
     }
 }
 
-std::optional<language> normaliser::format_language(const std::string & name) {
+const language * normaliser::format_language(const std::string & name) {
     const format_row * row = find_format(name);
     if (row == nullptr) {
-        return std::nullopt;
+        return nullptr;
     }
     auto & entry = patterns["\x01" + name];
     if (!entry) {
@@ -170,7 +169,7 @@ std::optional<language> normaliser::format_language(const std::string & name) {
             *entry = both(*entry, texts_of_length(0, (int64_t) row->n_max, budget), budget);
         }
     }
-    return *entry;
+    return entry.get();
 }
 
 //
@@ -230,8 +229,8 @@ void normaliser::finish(partial & p, std::vector<shape> & out) {
         std::vector<json> kept;
         for (const json & value : *s.values) {
             budget.spend(5);
-            const bool fits = std::all_of(p.seen.begin(), p.seen.end(),
-                                          [&](const term & t) { return is_valid(value, t); });
+            const bool fits =
+                std::all_of(p.seen.begin(), p.seen.end(), [&](const term & t) { return is_valid(value, t); });
             if (fits) {
                 kept.push_back(value);
             }
@@ -285,7 +284,7 @@ void normaliser::take(partial & p, const waiting & w) {
 }
 
 const std::map<std::string, normaliser::reader> & normaliser::readers() {
-    using n = normaliser;
+    using n                                         = normaliser;
     static const std::map<std::string, reader> rows = {
         {"$ref", &n::read_reference},
         {"$dynamicRef", &n::read_reference},
@@ -354,8 +353,9 @@ const json * normaliser::target(const json & from, const std::string & key, cons
         to = doc.find(from, name);
     }
     if (to == nullptr) {
-        refuse(from, key, "\"" + name + "\" is not in this document" +
-                              (key == "$dynamicRef" ? ", or depends on the way to it" : ""));
+        refuse(from, key,
+               "\"" + name + "\" is not in this document" +
+                   (key == "$dynamicRef" ? ", or depends on the way to it" : ""));
     }
     return to;
 }
@@ -418,12 +418,12 @@ void normaliser::read_all_of(partial & p, const waiting & w, const std::string &
     if (key == "extends" && doc.draft() != 4) {
         return;
     }
-    for (const json & one :
-         value.is_object() ? json::array() : schema_list(value, doc.path(*w.what.what) + "/" + key)) {
-        p.todo.push_back({{&one, false}, w.positive, w.scopes});
-    }
-    if (value.is_object()) {
+    if (value.is_object()) { // draft 3's extends
         p.todo.push_back({{&value, false}, w.positive, w.scopes});
+        return;
+    }
+    for (const json & one : schema_list(value, doc.path(*w.what.what) + "/" + key)) {
+        p.todo.push_back({{&one, false}, w.positive, w.scopes});
     }
 }
 
@@ -487,7 +487,8 @@ void normaliser::read_length(partial & p, const waiting & w, const std::string &
     const bool    is_low = key[1] == 'i';
     const int64_t n      = read_count(*w.what.what, key, value);
     shape &       s      = p.made;
-    const bool    length = key.find("Length") != std::string::npos, items = key.find("Items") != std::string::npos;
+    const bool    length = key.find("Length") != std::string::npos,
+                  items  = key.find("Items") != std::string::npos;
     int64_t &     low    = length ? s.min_length : items ? s.min_items : s.min_properties;
     int64_t &     high   = length ? s.max_length : items ? s.max_items : s.max_properties;
     if (is_low) {
@@ -508,7 +509,7 @@ void normaliser::read_pattern(partial & p, const waiting & w, const std::string 
     }
     const std::string expression = value.get<std::string>();
     if (const language * l = pattern(expression, *w.what.what, "pattern")) {
-        p.made.texts.push_back(*l);
+        p.made.texts.push_back(l);
         p.made.texts_key += "\n+" + expression;
     }
 }
@@ -518,15 +519,17 @@ void normaliser::read_format(partial & p, const waiting & w, const std::string &
         return;
     }
     const std::string name = value.get<std::string>();
-    const auto        l    = format_language(name);
-    if (!l) {
-        static const std::set<std::string> of_numbers = {"int32", "int64", "float", "double", "int", "integer"};
+    const language *  l    = format_language(name);
+    if (l == nullptr) {
+        static const std::set<std::string> of_numbers = {"int32",  "int64", "float",
+                                                         "double", "int",   "integer"};
         if (of_numbers.count(name) == 0) {
-            warn(doc.path(*w.what.what) + "/" + key + ": \"" + name + "\" is not known here, and says nothing");
+            warn(doc.path(*w.what.what) + "/" + key + ": \"" + name +
+                 "\" is not known here, and says nothing");
         }
         return;
     }
-    p.made.texts.push_back(*l);
+    p.made.texts.push_back(l);
     p.made.texts_key += "\nf" + name;
     p.made.implied |= w.positive ? of_string : 0u;
 }
@@ -544,9 +547,9 @@ void normaliser::read_bound(partial & p, const waiting & w, const std::string & 
         return;
     }
     const char * const beside = is_low ? "exclusiveMinimum" : "exclusiveMaximum";
-    const bool open = exclusive || (s.contains(beside) && s[beside].is_boolean() && s[beside].get<bool>());
-    number_bounds & n     = p.made.numbers;
-    auto &          bound = is_low ? n.low : n.high;
+    const bool open   = exclusive || (s.contains(beside) && s[beside].is_boolean() && s[beside].get<bool>());
+    number_bounds & n = p.made.numbers;
+    auto &          bound   = is_low ? n.low : n.high;
     bool &          is_open = is_low ? n.low_open : n.high_open;
     const int       c       = bound ? compare(*d, *bound) * (is_low ? 1 : -1) : 1;
     is_open                 = c > 0 ? open : c == 0 ? is_open || open : is_open;
@@ -599,8 +602,8 @@ void normaliser::read_dependent(partial & p, const waiting & w, const std::strin
     }
     p.made.implied |= w.positive ? of_object : 0u;
     for (const auto & [name, then] : value.items()) {
-        const json * absent  = make({{"properties", {{name, false}}}}, s);
-        json         present = {{"type", "object"}, {"required", json::array({name})}};
+        const json *         absent  = make({{"properties", {{name, false}}}}, s);
+        json                 present = {{"type", "object"}, {"required", json::array({name})}};
         std::vector<waiting> has;
         if (then.is_array() || then.is_string()) {
             for (const json & other : then.is_array() ? then : json::array({then})) {
@@ -660,7 +663,7 @@ void normaliser::read_made(partial & p, const waiting & w, const std::string & k
             p.made.other_than.push_back(one);
         }
     } else if (const language * l = pattern(value.get<std::string>(), *w.what.what, "pattern")) {
-        p.made.not_texts.push_back(*l);
+        p.made.not_texts.push_back(l);
         p.made.texts_key += "\n-" + value.get<std::string>();
     }
 }
@@ -669,89 +672,98 @@ void normaliser::read_made(partial & p, const waiting & w, const std::string & k
 // opposites
 //
 
-// The alternatives in which a keyword does not hold. False: it has none here.
-bool normaliser::oppose(const std::string & key, const json & value, const waiting & w, choice & out) {
-    const json & s   = *w.what.what;
-    const auto   add = [&](const json & made) { out.push_back({{{make(made, s), false}, false, {}}}); };
-    const auto   number = [](const char * bound, const json & by) {
-        return json{{"type", "number"}, {bound, by}};
-    };
-    const auto count = [&](const char * type, const char * low, const char * high) {
-        const int64_t n = read_count(s, key, value);
-        if (key == low && n > 0) {
-            add({{"type", type}, {high, n - 1}});
-        } else if (key == high) {
-            add({{"type", type}, {low, n + 1}});
-        }
-        return true;
-    };
+void normaliser::add_opposite(choice & out, const json & made, const json & s) {
+    out.push_back({{{make(made, s), false}, false, {}}});
+}
+
+// An alternative in which a member, or the items, must be the opposite of a schema: at `key`, and at `name` in it.
+void normaliser::add_opposite_below(choice & out, json made, const json & s, const json & below,
+                                    const char * key, const std::string & name) {
+    const json opposite = *make_term({&below, true});
+    if (std::string(key) == "properties") {
+        made[key][name] = opposite;
+    } else {
+        made[key] = opposite;
+    }
+    const json * kept = make(made, s);
+    const json * part = std::string(key) == "properties" ? &(*kept)[key][name] : &(*kept)[key];
+    made_ones.insert(part);
+    doc.stands_for(*part, below);
+    out.push_back({{{kept, false}, false, {}}});
+}
+
+std::optional<bool> normaliser::oppose_values(const std::string & key, const json & value, const waiting & w,
+                                              choice & out) {
+    const json & s = *w.what.what;
     if (key == "type") {
-        if (value.is_array() && std::any_of(value.begin(), value.end(), [](const json & one) {
-                return !one.is_string();
-            })) {
+        const auto is_schema = [](const json & one) { return !one.is_string(); };
+        if (value.is_array() && std::any_of(value.begin(), value.end(), is_schema)) {
             return false;
         }
         if (const unsigned others = of_all & ~types_named(value)) {
-            add({{"type", names_of(others)}});
+            add_opposite(out, {{"type", names_of(others)}}, s);
         }
         return true;
     }
     if (key == "enum" || key == "const") {
-        add({{not_values_key, key == "enum" ? value : json::array({value})}});
+        add_opposite(out, {{not_values_key, key == "enum" ? value : json::array({value})}}, s);
         return true;
-    }
-    if (key == "required") {
-        for (const json & name : value.is_array() ? value : json::array()) {
-            add({{"type", "object"}, {"properties", {{name.get<std::string>(), false}}}});
-        }
-        return true;
-    }
-    if (key == "properties") {
-        for (const auto & [name, one] : value.items()) {
-            if (one.is_boolean() && one.get<bool>()) {
-                continue;
-            }
-            json made = {{"type", "object"}, {"required", json::array({name})}};
-            const json * opposite = make_term({&one, true});
-            made["properties"][name] = *opposite;
-            const json * kept        = make(made, s);
-            made_ones.insert(&(*kept)["properties"][name]);
-            doc.stands_for((*kept)["properties"][name], one);
-            out.push_back({{{kept, false}, false, {}}});
-        }
-        return true;
-    }
-    const auto flag = [&s](const char * name) {
-        return s.contains(name) && s[name].is_boolean() && s[name].get<bool>();
-    };
-    if (key == "minimum") {
-        add(number(flag("exclusiveMinimum") ? "maximum" : "exclusiveMaximum", value));
-        return true;
-    }
-    if (key == "maximum") {
-        add(number(flag("exclusiveMaximum") ? "minimum" : "exclusiveMinimum", value));
-        return true;
-    }
-    if (key == "exclusiveMinimum" || key == "exclusiveMaximum") {
-        if (!value.is_boolean()) {
-            add(number(key == "exclusiveMinimum" ? "maximum" : "minimum", value));
-        }
-        return true;
-    }
-    if (key == "minLength" || key == "maxLength") {
-        return count("string", "minLength", "maxLength");
-    }
-    if (key == "minItems" || key == "maxItems") {
-        return count("array", "minItems", "maxItems");
-    }
-    if (key == "minProperties" || key == "maxProperties") {
-        return count("object", "minProperties", "maxProperties");
     }
     if (key == "pattern") {
-        add({{"type", "string"}, {not_pattern_key, value}});
+        add_opposite(out, {{"type", "string"}, {not_pattern_key, value}}, s);
         return true;
     }
-    const auto opposite_of = [&](const json & one) { return waiting{{&one, true}, false, {}}; };
+    if (key == "format") {
+        return !value.is_string() || find_format(value.get<std::string>()) == nullptr;
+    }
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_bounds(const std::string & key, const json & value, const waiting & w,
+                                              choice & out) {
+    struct opposite {
+        const char * type;
+        const char * bound;   // of the opposite
+        const char * if_open; // the same, where this flag of draft 4 holds
+        const char * flag;
+    };
+    static const std::map<std::string, opposite> numbers = {
+        {"minimum", {"number", "exclusiveMaximum", "maximum", "exclusiveMinimum"}},
+        {"maximum", {"number", "exclusiveMinimum", "minimum", "exclusiveMaximum"}},
+        {"exclusiveMinimum", {"number", "maximum", nullptr, nullptr}},
+        {"exclusiveMaximum", {"number", "minimum", nullptr, nullptr}},
+    };
+    static const std::map<std::string, opposite> counts = {
+        {"minLength", {"string", "maxLength", nullptr, nullptr}},
+        {"maxLength", {"string", "minLength", nullptr, nullptr}},
+        {"minItems", {"array", "maxItems", nullptr, nullptr}},
+        {"maxItems", {"array", "minItems", nullptr, nullptr}},
+        {"minProperties", {"object", "maxProperties", nullptr, nullptr}},
+        {"maxProperties", {"object", "minProperties", nullptr, nullptr}},
+    };
+    const json & s = *w.what.what;
+    if (const auto found = numbers.find(key); found != numbers.end()) {
+        const opposite & o       = found->second;
+        const bool       is_open = o.flag != nullptr && s.contains(o.flag) && s[o.flag] == true;
+        if (!value.is_boolean()) {
+            add_opposite(out, {{"type", o.type}, {is_open ? o.if_open : o.bound, value}}, s);
+        }
+        return true;
+    }
+    if (const auto found = counts.find(key); found != counts.end()) {
+        const bool    is_low = key[1] == 'i';
+        const int64_t n      = read_count(s, key, value) + (is_low ? -1 : 1);
+        if (n >= 0) {
+            add_opposite(out, {{"type", found->second.type}, {found->second.bound, n}}, s);
+        }
+        return true;
+    }
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_others(const std::string & key, const json & value, const waiting & w,
+                                              choice & out) {
+    const auto opposite_of = [](const json & one) { return waiting{{&one, true}, false, {}}; };
     if (key == "allOf") {
         for (const json & one : value) {
             out.push_back({opposite_of(one)});
@@ -771,40 +783,56 @@ bool normaliser::oppose(const std::string & key, const json & value, const waiti
         return true;
     }
     if (key == "$ref") {
-        if (const json * to = target(s, key, value)) {
+        if (const json * to = target(*w.what.what, key, value)) {
             out.push_back({opposite_of(*to)});
         }
         return true;
     }
-    if (key == "items" && !s.contains("prefixItems") && !value.is_array()) {
-        if (value.is_boolean()) {
-            if (!value.get<bool>()) {
-                add({{"type", "array"}, {"minItems", 1}});
-            }
-            return true;
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_members(const std::string & key, const json & value, const waiting & w,
+                                               choice & out) {
+    const json & s = *w.what.what;
+    if (key == "required") {
+        for (const json & name : value.is_array() ? value : json::array()) {
+            add_opposite(out, {{"type", "object"}, {"properties", {{name.get<std::string>(), false}}}}, s);
         }
-        json         made = {{"type", "array"}};
-        made["contains"]  = *make_term({&value, true});
-        const json * kept = make(made, s);
-        made_ones.insert(&(*kept)["contains"]);
-        doc.stands_for((*kept)["contains"], value);
-        out.push_back({{{kept, false}, false, {}}});
+        return true;
+    }
+    if (key == "properties") {
+        for (const auto & [name, one] : value.items()) {
+            if (one != true) {
+                add_opposite_below(out, {{"type", "object"}, {"required", json::array({name})}}, s, one,
+                                   "properties", name);
+            }
+        }
+        return true;
+    }
+    if (key == "items" && !s.contains("prefixItems") && !value.is_array()) {
+        if (value == false) {
+            add_opposite(out, {{"type", "array"}, {"minItems", 1}}, s);
+        } else if (!value.is_boolean()) {
+            add_opposite_below(out, {{"type", "array"}}, s, value, "contains", "");
+        }
         return true;
     }
     if (key == "contains" && !s.contains("minContains") && !s.contains("maxContains")) {
-        json made         = {{"type", "array"}};
-        made["items"]     = *make_term({&value, true});
-        const json * kept = make(made, s);
-        made_ones.insert(&(*kept)["items"]);
-        doc.stands_for((*kept)["items"], value);
-        out.push_back({{{kept, false}, false, {}}});
+        add_opposite_below(out, {{"type", "array"}}, s, value, "items", "");
         return true;
-    }
-    if (key == "format") {
-        return !value.is_string() || find_format(value.get<std::string>()) == nullptr;
     }
     if (key == "additionalProperties" || key == "additionalItems" || key == "uniqueItems") {
         return value.is_boolean() && value.get<bool>() == (key[0] == 'a'); // then it says nothing
+    }
+    return std::nullopt;
+}
+
+bool normaliser::oppose(const std::string & key, const json & value, const waiting & w, choice & out) {
+    for (const auto by : {&normaliser::oppose_values, &normaliser::oppose_bounds, &normaliser::oppose_others,
+                          &normaliser::oppose_members}) {
+        if (const auto found = (this->*by)(key, value, w, out)) {
+            return *found;
+        }
     }
     return readers().count(key) == 0 && key != "unevaluatedProperties" && key != "unevaluatedItems";
 }
@@ -968,7 +996,8 @@ bool normaliser::is_dead(const shape & s, int depth) {
         types &= ~of_array;
     }
     if ((types & of_object) != 0) {
-        bool dead = s.max_properties >= 0 && s.max_properties < std::max(s.min_properties, (int64_t) s.required.size());
+        bool dead = s.max_properties >= 0 &&
+                    s.max_properties < std::max(s.min_properties, (int64_t) s.required.size());
         for (size_t i = 0; i < s.required.size() && !dead && depth < n_max_depth; i++) {
             const terms all = property(s, s.required[i]);
             dead            = !all.empty() && is_empty(all, depth + 1);
@@ -994,8 +1023,7 @@ bool normaliser::is_empty(const terms & all, int depth) {
     bool out = false;
     try {
         const auto & list = shapes(all);
-        out               = std::all_of(list.begin(), list.end(),
-                                        [&](const shape & s) { return is_dead(s, depth + 1); });
+        out = std::all_of(list.begin(), list.end(), [&](const shape & s) { return is_dead(s, depth + 1); });
     } catch (const refusal &) { // it comes again where the schema is used
         out = false;
     }
@@ -1010,11 +1038,11 @@ bool normaliser::is_empty(const terms & all, int depth) {
 
 language normaliser::text_language(const shape & s) {
     language out = every_text();
-    for (const language & l : s.texts) {
-        out = out.is_everything() ? l : both(out, l, budget);
+    for (const language * l : s.texts) {
+        out = out.is_everything() ? *l : both(out, *l, budget);
     }
-    for (const language & l : s.not_texts) {
-        out = without(out, l, budget);
+    for (const language * l : s.not_texts) {
+        out = without(out, *l, budget);
     }
     std::vector<std::string> others;
     for (const json & value : s.other_than) {

@@ -66,11 +66,11 @@ struct shape {
     std::optional<std::vector<json>> values; // all that there are
     std::vector<json>                other_than;
 
-    int64_t                          min_length = 0, max_length = -1;
-    std::vector<language>            texts, not_texts;
-    std::string                      texts_key; // their names
-    number_bounds                    numbers;
-    std::vector<decimal>             multiples;
+    int64_t                       min_length = 0, max_length = -1;
+    std::vector<const language *> texts, not_texts;
+    std::string                   texts_key; // their names
+    number_bounds                 numbers;
+    std::vector<decimal>          multiples;
 
     std::vector<part>        objects;
     std::vector<std::string> required, required_positive;
@@ -96,11 +96,12 @@ struct shape {
 
 class normaliser {
   public:
-    normaliser(document & doc, const options & o, work_budget & budget) : doc(doc), given(o), budget(budget) {}
+    normaliser(document & doc, const options & o, work_budget & budget)
+        : doc(doc), given(o), budget(budget) {}
 
     // The alternatives of these schemas together. Throws refusal.
     const std::vector<shape> & shapes(const terms & all);
-    bool is_empty(const terms & all, int depth = 0); // surely; false if it is not known
+    bool                       is_empty(const terms & all, int depth = 0); // surely; false if it is not known
     // What a property, or an item, of a shape must be. is_named: some keyword speaks of it.
     terms property(const shape & s, const std::string & name);
     terms item(const shape & s, size_t i);
@@ -141,7 +142,19 @@ class normaliser {
     void finish(partial & p, std::vector<shape> & out);
     void take(partial & p, const waiting & w);
     void take_opposite(partial & p, const waiting & w);
-    bool oppose(const std::string & key, const json & value, const waiting & w, choice & out);
+    // The alternatives in which a keyword does not hold. False: it has none here. nullopt: another function's.
+    std::optional<bool> oppose_values(const std::string & key, const json & value, const waiting & w,
+                                      choice & out);
+    std::optional<bool> oppose_bounds(const std::string & key, const json & value, const waiting & w,
+                                      choice & out);
+    std::optional<bool> oppose_others(const std::string & key, const json & value, const waiting & w,
+                                      choice & out);
+    std::optional<bool> oppose_members(const std::string & key, const json & value, const waiting & w,
+                                       choice & out);
+    bool                oppose(const std::string & key, const json & value, const waiting & w, choice & out);
+    void                add_opposite(choice & out, const json & made, const json & s);
+    void add_opposite_below(choice & out, json made, const json & s, const json & below, const char * key,
+                            const std::string & name);
 
     void read_reference(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_type(partial & p, const waiting & w, const std::string & key, const json & value);
@@ -165,34 +178,42 @@ class normaliser {
     void read_unique(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_made(partial & p, const waiting & w, const std::string & key, const json & value);
 
-    bool         is_disjoint(const json & a, const json & b);
-    bool         is_dead(const shape & s, int depth);
-    const json * make(json value, const json & original);
-    const json * make_term(const term & t);
-    const json * target(const json & from, const std::string & key, const json & value);
-    bool         is_made(const json & s) const { return made_ones.count(&s) > 0; }
-    int64_t      read_count(const json & at, const std::string & key, const json & value);
+    bool                   is_disjoint(const json & a, const json & b);
+    bool                   is_dead(const shape & s, int depth);
+    const json *           make(json value, const json & original);
+    const json *           make_term(const term & t);
+    const json *           target(const json & from, const std::string & key, const json & value);
+    bool                   is_made(const json & s) const { return made_ones.count(&s) > 0; }
+    int64_t                read_count(const json & at, const std::string & key, const json & value);
     std::optional<decimal> read_number(const json & at, const std::string & key, const json & value);
-    std::optional<language> format_language(const std::string & name);
-    bool is_valid_by(const std::string & key, const json & keyword, const json & value, const json & s, int depth);
+    const language *       format_language(const std::string & name);
+    bool is_valid_by(const std::string & key, const json & keyword, const json & value, const json & s,
+                     int depth);
+    std::optional<bool> is_valid_by_others(const std::string & key, const json & keyword, const json & value,
+                                           const json & s, int depth);
+    bool                is_valid_by_dependents(const json & keyword, const json & value, int depth);
+    bool                is_valid_text(const std::string & text, const shape & s);
+    bool                is_valid_number(const decimal & d, const shape & s);
+    bool                is_valid_array(const json & value, const shape & s, int depth);
+    bool                is_valid_object(const json & value, const shape & s, int depth);
 
     document &      doc;
     const options & given;
     work_budget &   budget;
 
-    std::map<terms, std::unique_ptr<std::vector<shape>>>       known;
-    std::map<std::pair<const json *, const json *>, int>       disjoint; // 1: yes, 0: no or not yet known
-    std::map<std::string, std::unique_ptr<language>>           patterns;
-    std::deque<json>                                           made_values;
-    std::set<const json *>                                     made_ones;
-    std::vector<term>                                          made_terms;
-    std::map<term, const json *>                               made_by_term;
-    std::set<terms>                                            active; // emptiness is being looked for
-    int                                                        n_scopes = 0, nesting = 0;
+    std::map<terms, std::unique_ptr<std::vector<shape>>> known;
+    std::map<std::pair<const json *, const json *>, int> disjoint; // 1: yes, 0: no or not yet known
+    std::map<std::string, std::unique_ptr<language>>     patterns;
+    std::deque<json>                                     made_values;
+    std::set<const json *>                               made_ones;
+    std::vector<term>                                    made_terms;
+    std::map<term, const json *>                         made_by_term;
+    std::set<terms>                                      active; // emptiness is being looked for
+    int                                                  n_scopes = 0, nesting = 0;
 };
 
 // Whether two values are the same in JSON Schema's sense: 1 and 1.0 are, the order of properties is nothing.
-bool same(const json & a, const json & b);
+bool     same(const json & a, const json & b);
 unsigned type_of(const json & value);
 // A sorted list in which each is once.
 terms together(terms all);
