@@ -1,6 +1,7 @@
 // engine-tests --admits: whether values are admitted by schemas, for benchmarks/structure.py. Each line of stdin is
-// {"schema": text, "values": [texts of JSON], "lenient", "open", "any_order": booleans, "space": name}; each line of
-// stdout is {"error": text} or {"warnings": [], "admitted": [booleans], "ms": of the compilation}.
+// {"schema": text, "values": [texts of JSON], "lenient", "open", "any_order": booleans, "space": name, "texts": how
+// many random ones to make, "seed"}; each line of stdout is {"error": text} or {"warnings": [], "admitted":
+// [booleans], "texts": [], "ms": of the compilation}.
 #include "cases.h"
 
 #include "grammar/automaton.h"
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <random>
 #include <set>
 #include <tuple>
 
@@ -108,6 +110,31 @@ class writer {
     int64_t     n_left = 0;
 };
 
+// A text of the grammar, by random bytes; empty: it did not end within so many.
+std::string random_text(automaton & machine, std::mt19937 & random) {
+    static const int n_most = 3000;
+    std::string      out;
+    int32_t          at = automaton::first;
+    while ((int) out.size() < n_most) {
+        std::string next, ends; // bytes that may come; those that end a string, a list, an object
+        for (int b = 0; b < 256; b++) {
+            machine.begin_step();
+            if (machine.step(at, (uint8_t) b) != automaton::dead) {
+                (strchr("\"]}", b) != nullptr && b != 0 ? ends : next) += (char) b;
+            }
+        }
+        const bool end = !ends.empty() && (next.empty() || random() % 4 == 0);
+        if (machine[at].may_end && ((next.empty() && ends.empty()) || random() % 2 == 0)) {
+            return out;
+        }
+        const std::string & from = end ? ends : next;
+        const char          c    = from[random() % from.size()];
+        out += c;
+        at = machine.step(at, (uint8_t) c);
+    }
+    return "";
+}
+
 json answer(const json & line) {
     schema::options given;
     given.lenient          = line.value("lenient", false);
@@ -135,6 +162,12 @@ json answer(const json & line) {
         writer    w(machine);
         for (const json & text : line["values"]) {
             out["admitted"].push_back(w.admits(json::parse(text.get<std::string>())));
+        }
+        std::mt19937 random(line.value("seed", 1u));
+        for (int i = 0; i < line.value("texts", 0); i++) {
+            if (const std::string text = random_text(machine, random); !text.empty()) {
+                out["texts"].push_back(text);
+            }
         }
     } catch (const std::exception & e) {
         return {{"error", e.what()}, {"ms", ms()}};

@@ -4,6 +4,7 @@
 #include "util/json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <set>
@@ -275,6 +276,10 @@ void compiler::write_literal(sequence & out, const json & value) {
         append(value.empty()      ? text(value.is_array() ? "]" : "}")
                : value.is_array() ? close_list
                                   : close_object);
+    } else if (value.is_number_float() && type_of(value) == of_integer &&
+               std::abs(value.get<double>()) < 1e15) {
+        append(text(std::to_string(
+            (int64_t) value.get<double>()))); // 1.0 is 1, which more readers take as an integer
     } else {
         append(text(value.dump()));
     }

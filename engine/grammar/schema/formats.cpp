@@ -89,7 +89,7 @@ const format_row * find_format(const std::string & name) {
         {"uri-template", whole(uri_template)},
         {"uuid", whole(uuid)},
         {"json-pointer", whole(pointer)},
-        {"relative-json-pointer", whole("(0|[1-9]\\d{0,8})(#|" + pointer + ")")},
+        {"relative-json-pointer", whole("(0|[1-9]{1,8})(#|" + pointer + ")")},
         {"regex", whole(expression)},
     };
     for (const format_row & row : rows) {

@@ -256,13 +256,19 @@ class reader {
     static const std::map<char32_t, character_ranges> & classes() {
         static const character_ranges digits = {{'0', '9'}};
         static const character_ranges words  = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-        static const character_ranges spaces = {
-            {'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-            {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+        static const character_ranges spaces = {{'\t', '\r'},     {' ', ' '},       {0xA0, 0xA0},
+                                                {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
+                                                {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+        // what only JavaScript, or only Python, calls a space is no \s, and no \S
+        character_ranges any_spaces = spaces;
+        any_spaces.insert(any_spaces.end(), {{0x1C, 0x1F}, {0x85, 0x85}, {0xFEFF, 0xFEFF}});
         static const std::map<char32_t, character_ranges> all = {
-            {'d', digits},         {'D', complement(digits)}, {'w', words},          {'W', complement(words)},
-            {'s', spaces},         {'S', complement(spaces)}, {'n', {{'\n', '\n'}}}, {'t', {{'\t', '\t'}}},
-            {'r', {{'\r', '\r'}}}, {'f', {{'\f', '\f'}}},     {'v', {{'\v', '\v'}}}, {'a', {{'a', 'a'}}},
+            {'d', digits},         {'D', complement(digits)},
+            {'w', words},          {'W', complement(words)},
+            {'s', spaces},         {'S', complement(any_spaces)},
+            {'n', {{'\n', '\n'}}}, {'t', {{'\t', '\t'}}},
+            {'r', {{'\r', '\r'}}}, {'f', {{'\f', '\f'}}},
+            {'v', {{'\v', '\v'}}}, {'a', {{'a', 'a'}}},
         };
         return all;
     }
