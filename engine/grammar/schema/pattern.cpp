@@ -322,6 +322,9 @@ class reader {
             if (i >= text.size()) {
                 fail("a [ without ]");
             }
+            if (negated && at("\\s")) {
+                ranges.insert(ranges.end(), {{0x1C, 0x1F}, {0x85, 0x85}, {0xFEFF, 0xFEFF}}); // as for \S
+            }
             character_ranges low = read_class_item();
             if (peek() == '-' && peek(1) != ']' && i + 1 < text.size()) {
                 i++;
