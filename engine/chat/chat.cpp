@@ -2,6 +2,7 @@
 
 #include "chat/history.h"
 #include "chat/required_calls.h"
+#include "grammar/structure.h"
 #include "util/json.h"
 #include "util/sandbox.h"
 #include "util/utf8.h"
@@ -342,6 +343,10 @@ chat_prompt chat_templates::apply(const json & fields) {
     check_tools(fields, inputs, templates.get());
     const auto marks =
         fields.value("plain_content", false) ? make_marks(fields, templates.get(), *controls) : nullptr;
+    const std::string schema = inputs.json_schema;
+    if (!schema.empty()) { // llama.cpp's converter would drop what it does not know
+        inputs.json_schema = json{{"const", schema_mark}}.dump();
+    }
     const std::string messages = read_text(fields, "messages");
     json              made = apply_template(templates.get(), inputs, marks ? marks->mark(messages) : messages,
                                             read_text(fields, "tools"));
@@ -361,6 +366,7 @@ chat_prompt chat_templates::apply(const json & fields) {
     chat_prompt prompt;
     prompt.parts       = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
     prompt.grammar     = made["grammar"];
+    prompt.schema      = schema;
     prompt.stop        = made["stop"].get<std::vector<std::string>>();
     auto format        = read_format(made, inputs, llama_model_get_vocab(model));
     format->n_thinking = params.sampling.reasoning_budget_tokens;

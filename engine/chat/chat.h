@@ -35,6 +35,7 @@ struct chat_format {
 struct chat_prompt {
     prompt_parts                       parts;
     std::string                        grammar; // GBNF; empty: the answer may be any text
+    std::string                        schema;  // JSON that stands in the grammar at its mark; empty: none
     std::vector<std::string>           stop;
     std::shared_ptr<const chat_format> format;
 };

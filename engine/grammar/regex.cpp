@@ -12,8 +12,7 @@ namespace {
 
 class regex_reader {
   public:
-    regex_reader(grammar_rules & rules, notation_text in, bool in_json)
-        : rules(rules), in(std::move(in)), in_json(in_json) {}
+    regex_reader(grammar_rules & rules, notation_text in) : rules(rules), in(std::move(in)) {}
 
     grammar_element read() {
         const int32_t rule = rules.add_rule(0);
@@ -33,15 +32,11 @@ class regex_reader {
     character_ranges read_escape(bool in_class);
     character_ranges read_class_item();
 
-    bool            at_last_dollar() const;
-    bool            at_repetition() const;
-    grammar_element one_of(const character_ranges & ranges, size_t where);
-    grammar_element one_of_in_json(const character_ranges & ranges, size_t where);
-    void            append_anything(grammar_rules::sequence & out);
+    bool at_last_dollar() const;
+    bool at_repetition() const;
 
     grammar_rules & rules;
     notation_text   in;
-    const bool      in_json;
 };
 
 //
@@ -66,14 +61,12 @@ bool regex_reader::at_repetition() const {
 
 void regex_reader::read_sequence(int32_t rule) {
     grammar_rules::sequence out;
-    const bool              is_loose = in_json && !in.in_group(); // ^ and $ are not implied
-    if (!(!in.in_group() && in.take('^')) && is_loose) {
-        append_anything(out);
+    if (!in.in_group()) {
+        in.take('^'); // it says nothing new
     }
-    bool ended = false;
     while (!in.at_end() && in.peek() != '|' && in.peek() != ')') {
         if (at_last_dollar()) {
-            ended = in.take('$');
+            in.take('$');
             break;
         }
         const size_t    at   = in.place();
@@ -88,9 +81,6 @@ void regex_reader::read_sequence(int32_t rule) {
         }
         out.push_back(item);
     }
-    if (is_loose && !ended) {
-        append_anything(out);
-    }
     rules.add_alternative(rule, out);
 }
 
@@ -103,8 +93,8 @@ grammar_element regex_reader::read_item() {
     switch (in.peek()) {
         case '(':  return read_group();
         case '[':  return read_class();
-        case '\\': return one_of(read_escape(false), at);
-        case '.':  in.next(); return one_of({{0, '\n' - 1}, {'\n' + 1, character_max}}, at);
+        case '\\': return rules.one_of(read_escape(false), at);
+        case '.':  in.next(); return rules.one_of({{0, '\n' - 1}, {'\n' + 1, character_max}}, at);
         case '^':
         case '$':
             in.fail(in.found() +
@@ -112,7 +102,7 @@ grammar_element regex_reader::read_item() {
                     to_utf8(in.peek()));
     }
     const char32_t c = in.next();
-    return one_of({{c, c}}, at);
+    return rules.one_of({{c, c}}, at);
 }
 
 grammar_element regex_reader::read_group() {
@@ -210,51 +200,11 @@ grammar_element regex_reader::read_class() {
     if (ranges.empty()) {
         in.fail(at, "the set holds no character");
     }
-    return one_of(ranges, at);
-}
-
-grammar_element regex_reader::one_of(const character_ranges & ranges, size_t where) {
-    return in_json ? one_of_in_json(ranges, where) : rules.one_of(ranges, where);
-}
-
-// In a JSON string some characters are escaped with a backslash; other control characters are never allowed.
-grammar_element regex_reader::one_of_in_json(const character_ranges & ranges, size_t where) {
-    static const std::map<char32_t, const char *> escapes = {
-        {'"', "\\\""}, {'\\', "\\\\"}, {'\b', "\\b"}, {'\f', "\\f"},
-        {'\n', "\\n"}, {'\r', "\\r"},  {'\t', "\\t"},
-    };
-    character_ranges excluded = complement(ranges);
-    excluded.insert(excluded.end(), {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
-    const character_ranges plain = complement(excluded);
-    const int32_t          rule  = rules.add_rule(where);
-    if (!plain.empty()) {
-        rules.add_alternative(rule, {rules.one_of(plain, where)});
-    }
-    for (const auto & [c, escaped] : escapes) {
-        const auto holds = [c = c](const auto & range) { return range.first <= c && c <= range.second; };
-        if (std::any_of(ranges.begin(), ranges.end(), holds)) {
-            grammar_rules::sequence out;
-            rules.append_text(out, escaped);
-            rules.add_alternative(rule, out);
-        }
-    }
-    if (rules.starts[rule].empty()) {
-        in.fail(where, "a JSON string holds no control characters but \\b, \\t, \\n, \\f and \\r");
-    }
-    return {grammar_element::rule, rule};
-}
-
-void regex_reader::append_anything(grammar_rules::sequence & out) {
-    const size_t at = in.place();
-    out.push_back(rules.repeat({one_of({{0, character_max}}, at)}, 0, -1, at));
+    return rules.one_of(ranges, at);
 }
 
 } // namespace
 
 grammar_element read_regex(grammar_rules & rules, const std::string & expression) {
-    return regex_reader(rules, notation_text("regex", expression), false).read();
-}
-
-grammar_element read_schema_pattern(grammar_rules & rules, const std::string & pattern) {
-    return regex_reader(rules, notation_text("json_schema", pattern, ", pattern " + pattern), true).read();
+    return regex_reader(rules, notation_text("regex", expression)).read();
 }

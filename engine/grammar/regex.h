@@ -8,7 +8,3 @@
 // Adds the rules of an expression that matches the whole text of the field `regex`, and returns a reference to the
 // first of them. Throws command_error.
 grammar_element read_regex(grammar_rules & rules, const std::string & expression);
-
-// The same for a `pattern` of a JSON schema: characters are written as in a JSON string, and the expression may match
-// anywhere in it.
-grammar_element read_schema_pattern(grammar_rules & rules, const std::string & pattern);

@@ -29,6 +29,27 @@ grammar_element grammar_rules::repeat(const sequence & item, int32_t low, int32_
     return {grammar_element::rule, rule, low, high};
 }
 
+grammar_element grammar_rules::append(const grammar_rules & other) {
+    const auto first = (int32_t) starts.size();
+    for (size_t r = 0; r < other.starts.size(); r++) {
+        add_rule(0);
+    }
+    for (size_t r = 0; r < other.starts.size(); r++) {
+        for (int32_t i : other.starts[r]) {
+            sequence out;
+            for (; other.elements[i].what != grammar_element::end; i++) {
+                grammar_element e = other.elements[i];
+                e.value           = e.what == grammar_element::bytes  ? set_id(other.sets[e.value])
+                                    : e.what == grammar_element::rule ? first + e.value
+                                                                      : e.value;
+                out.push_back(e);
+            }
+            add_alternative(first + (int32_t) r, out);
+        }
+    }
+    return {grammar_element::rule, first};
+}
+
 //
 // characters become bytes
 //

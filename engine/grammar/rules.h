@@ -43,6 +43,7 @@ class grammar_rules {
 
     void            append_text(sequence & out, std::string_view utf8);
     grammar_element one_of(character_ranges ranges, size_t where); // the ranges must hold a character
+    grammar_element append(const grammar_rules & other);           // its root
     grammar_element repeat(const sequence & item, int32_t low, int32_t high, size_t where);
 
     // A rule that refers to itself before any byte: no automaton can follow it; -1: none.

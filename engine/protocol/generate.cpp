@@ -223,7 +223,8 @@ static void make_sequences(generate_command & request, sequence_settings && comm
 // Reads the grammar of the texts, from the command's own fields or from the chat.
 static void read_structure(sequence_settings & settings, const json & body, const chat_prompt * chat,
                            const command_facts & facts) {
-    settings.structure = facts.structures->find(body);
+    const schema::options given = read_schema_options(body);
+    settings.structure          = facts.structures->find(body, given);
     if (!chat) {
         return;
     }
@@ -234,7 +235,8 @@ static void read_structure(sequence_settings & settings, const json & body, cons
     if (settings.structure) {
         invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
     }
-    settings.structure = facts.structures->find_chat(chat->grammar, chat->format->shown);
+    settings.structure =
+        facts.structures->find_chat(chat->grammar, chat->format->shown, {chat->schema, given});
     settings.structure_start =
         std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // keeps the format alive
 }

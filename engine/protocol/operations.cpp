@@ -231,6 +231,7 @@ static const std::vector<field_row> & generation_fields() {
         {then_field(), end_field()},
         contest_fields(),
         structure_fields(),
+        schema_option_fields(),
     });
     return rows;
 }

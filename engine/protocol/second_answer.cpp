@@ -27,9 +27,10 @@ static void refuse_with(const json & body, const char * name, const char * why) 
 }
 
 // An error of a grammar names the field with its object.
-static std::shared_ptr<grammar> read_structure(const json & fields, const command_facts & facts) {
+static std::shared_ptr<grammar> read_structure(const json & fields, const json & body,
+                                               const command_facts & facts) {
     try {
-        return facts.structures->find(fields);
+        return facts.structures->find(fields, read_schema_options(body));
     } catch (command_error & e) {
         throw command_error(e.code, std::string("then.") + e.what(), "then." + e.param);
     }
@@ -48,7 +49,7 @@ std::optional<then_fields> then_fields::read(const json & body, const command_fa
     then_fields  then;
     then.text =
         tokenize_behind({{fields["text"].get<std::string>(), fields.value("special", true)}}, facts.vocab);
-    then.structure   = read_structure(fields, facts);
+    then.structure   = read_structure(fields, body, facts);
     then.stop        = fields.value("stop", then.stop);
     then.n_predict   = fields.value("max_tokens", then.n_predict);
     then.return_free = fields.value("return_free", false);

@@ -236,9 +236,11 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+SCHEMA_OPTIONS = ("json_additional", "property_order", "json_whitespace")
 MOST_STOPS = 1000  # each token of each sequence is looked up among them
 TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
+PROPERTY_ORDERS, WHITESPACES = ("schema", "any"), ("compact", "one", "free")
 SAME_DISTRIBUTION = frozenset({"max_tokens", "stop", "seed"})
 """The settings that a sequence may have of its own if diversity couples the draws of all n."""
 CHAT = (
@@ -349,6 +351,19 @@ class CompletionRequest(_Row):
     choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
+    json_additional: bool = _row(False, "structure", neutral=False,
+        meaning="json_schema as the standard has it: objects may have other properties where "
+        "additionalProperties is absent, and a schema without type allows all types.")
+    property_order: Annotated[
+        str | None, BeforeValidator(shapes.one_of("property_order", PROPERTY_ORDERS))
+    ] = _row(None, "structure", neutral="schema",
+        meaning="The order of an object's properties under json_schema: as the schema has them (schema), or "
+        "any, for objects of up to 8 properties.")
+    json_whitespace: Annotated[
+        str | None, BeforeValidator(shapes.one_of("json_whitespace", WHITESPACES))
+    ] = _row(None, "structure", neutral="one",
+        meaning="White space in JSON under json_schema: none (compact), at most one space or line break with "
+        "indentation in a row (one), or any (free).")
     then: Annotated[Then | None, BeforeValidator(read_then)] = _row(None, "structure",
         meaning="A second answer: {text, json_schema | grammar | regex | choice, max_tokens, stop, "
         "return_free}. Each text that has ended goes on with text, and then under the structure. The "
@@ -479,6 +494,7 @@ class CompletionRequest(_Row):
             given |= {"logprobs_mode": self.logprobs_mode} if self.logprobs_mode != "raw" else {}
         given |= {name: value for name in STRUCTURES if (value := getattr(self, name)) is not None}
         given |= cells_fields(self.lora, self.cache_salt)
+        given |= {name: value for name in SCHEMA_OPTIONS if (value := getattr(self, name))}
         given |= {"end": self.end.fields()} if self.end else {}
         given |= {"then": self.then.fields()} if self.then else {}
         given |= {"echo": True} if self.echo else {}

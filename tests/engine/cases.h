@@ -24,6 +24,11 @@ void add_token_cases(std::vector<test_case> & cases);
 void add_text_cases(std::vector<test_case> & cases);
 void add_sampler_cases(std::vector<test_case> & cases);
 void add_salt_cases(std::vector<test_case> & cases);
+void add_schema_cases(std::vector<test_case> & cases);
+
+// The answer of --admits to one line, as text.
+std::string admit_line(const std::string & line);
+int         admit_lines();
 
 void expect(bool holds, const std::string & what_else);
 void expect_equal(const std::string & expected, const std::string & found, const std::string & what = "");

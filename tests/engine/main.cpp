@@ -3,6 +3,7 @@
 //
 //   engine-tests --list      the names, one a line
 //   engine-tests --samplers  times samplers, for benchmarks/samplers/
+//   engine-tests --admits    reads schemas and values, for benchmarks/structure.py
 //   engine-tests [NAME…]     runs these cases, or all; prints a line for each, and exits with 1 if one fails
 #include "cases.h"
 #include "gaussian.h"
@@ -45,6 +46,9 @@ int main(int argc, char ** argv) {
     if (argc == 2 && strcmp(argv[1], "--samplers") == 0) {
         return time_samplers();
     }
+    if (argc == 2 && strcmp(argv[1], "--admits") == 0) {
+        return admit_lines();
+    }
     std::vector<test_case> cases;
     add_admission_cases(cases);
     add_plan_cases(cases);
@@ -60,6 +64,7 @@ int main(int argc, char ** argv) {
     add_text_cases(cases);
     add_sampler_cases(cases);
     add_salt_cases(cases);
+    add_schema_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const test_case & c : cases) {
             printf("%s\n", c.name.c_str());

@@ -18,6 +18,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.real.test_cli import complete
+from tests.support.chats import HELLO, tool
 from tests.support.lines import LIMIT, Answer, Lines
 from tests.support.rows import each_row
 from tests.support.serving import serving
@@ -205,7 +206,7 @@ def test_a_response_format_is_obeyed_over_http() -> None:
         (["--choice", "yes", "--choice", "no"], "yes|no"),
         (["--regex", r"\d\d"], r"\d\d"),
         (["--grammar", 'root ::= "a" | "b"'], "a|b"),
-        (["--json-schema", '{"const": [1]}'], r"\[1\]"),
+        (["--json-schema", '{"const": [1]}', "--json-whitespace", "compact"], r"\[1\]"),
     ],
 )
 def test_the_command_line_has_every_notation(options: list[str], pattern: str) -> None:
@@ -355,7 +356,7 @@ def nested_types(depth: int) -> Request:
     return one
 
 
-SLOW_SCHEMA: Request = {"properties": {f"p{i}": {} for i in range(3000)}}  # takes seconds to convert
+SLOW_SCHEMA: Request = {"type": "string", "pattern": "[ab]*a[ab]{22}$"}  # takes a second to convert
 EXPLODING: list[tuple[Request, str]] = [
     ({"regex": "((a{0,1000}){0,1000}){0,1000}"}, "too ambiguous"),
     ({"regex": "x((a?){200}){200}"}, "too ambiguous"),  # ambiguous only after the x
@@ -370,10 +371,12 @@ EXPLODING: list[tuple[Request, str]] = [
     ({"regex": "([a-z ]{1,99} ){1,99}"}, ""),
     ({"grammar": 'root ::= "a" root root | ""'}, ""),
     ({"choice": ["a" * i for i in range(1, 350)]}, ""),
-    ({"json_schema": json.dumps(nested_types(15))}, "too large"),
-    ({"json_schema": {"allOf": [{"$ref": "#/a"}], "a": {"$ref": "#/a"}}}, "too large"),
+    ({"json_schema": json.dumps(nested_types(15))}, ""),
+    ({"json_schema": {"properties": {f"p{i}": {} for i in range(3000)}}}, ""),
+    ({"json_schema": {"allOf": [{"$ref": "#/a"}], "a": {"$ref": "#/a"}}}, "refers to itself"),
+    ({"json_schema": {"allOf": [{"anyOf": [{"pattern": f"{i}{k}"} for k in range(9)]} for i in range(9)]}}, "too large"),
     ({"json_schema": SLOW_SCHEMA}, "too large"),
-    ({"json_schema": "[" * 60_000}, "64 levels"),
+    ({"json_schema": "[" * 60_000}, "128 levels"),
     ({"choice": ["x" * 1000] * 70}, "70211 bytes"),
 ]  # fmt: skip
 
@@ -395,9 +398,11 @@ def test_a_structure_that_explodes_is_stopped_and_delays_no_other_client(exact: 
     assert story.texts == alone
 
 
-def test_a_forked_worker_that_makes_no_progress_is_followed_by_another() -> None:
-    with Lines("-t", "1") as engine:
-        ids = engine.send({"op": "generate", "json_schema": SLOW_SCHEMA} | ONCE)
+def test_a_forked_worker_that_makes_no_progress_is_followed_by_another(chat_model: Path) -> None:
+    slow = tool("t", properties={f"p{i}": {} for i in range(3000)})  # takes llama.cpp seconds to convert
+    with Lines("-t", "1", "-c", "16384", model=chat_model) as engine:
+        engine.answers(engine.send({"op": "chat", "messages": HELLO, "max_tokens": 1}))
+        ids = engine.send({"op": "chat", "messages": HELLO, "tools": [slow], "max_tokens": 1})
         first = new_child(engine.pid, set())
         os.kill(
             first, signal.SIGSTOP

@@ -1,0 +1,892 @@
+#include "grammar/schema/compile.h"
+
+#include "grammar/schema/pattern.h"
+#include "util/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace schema {
+
+static const size_t n_max_unique  = 8;    // values of a list whose items are in any order, each at most once
+static const size_t n_max_any     = 8;    // properties that may come in any order
+static const size_t n_max_classes = 64;   // of names, by the patterns that they match
+static const size_t n_max_members = 4000; // named properties of an object
+static const size_t n_max_counted = 400;  // items, or properties, that are counted one by one
+static const int    n_max_indent  = 40;   // spaces at the beginning of a line
+static const int    n_max_tabs    = 10;
+
+namespace {
+
+using element  = grammar_element;
+using sequence = grammar_rules::sequence;
+
+class compiler {
+  public:
+    compiler(const std::string & text, const options & given)
+        : given(given), doc(text), names(doc, given, budget) {}
+
+    compiled make() {
+        rules.add_rule(0);
+        make_common();
+        const element root = value_of({{&doc.root(), false}});
+        rules.add_alternative(0, {root});
+        while (!todo.empty()) {
+            const auto [rule, all] = todo.back();
+            todo.pop_back();
+            write(rule, all);
+        }
+        remove_endless();
+        return {std::move(rules), {names.warnings.begin(), names.warnings.end()}};
+    }
+
+  private:
+    element rule(int32_t id) const { return {element::rule, id}; }
+    element new_rule(const std::vector<sequence> & alternatives) {
+        const int32_t id = rules.add_rule(0);
+        for (const sequence & one : alternatives) {
+            rules.add_alternative(id, one);
+        }
+        return rule(id);
+    }
+    sequence text(const std::string & utf8) {
+        sequence out;
+        rules.append_text(out, utf8);
+        return out;
+    }
+    static sequence joined(std::initializer_list<sequence> parts) {
+        sequence out;
+        for (const sequence & part : parts) {
+            out.insert(out.end(), part.begin(), part.end());
+        }
+        return out;
+    }
+    element pattern_rule(const std::string & expression) {
+        return add_language(rules, ::read_pattern(expression, budget), writing::plain);
+    }
+
+    void                             make_common();
+    element                          value_of(const terms & all);
+    void                             write(int32_t rule, const terms & all);
+    void                             write_shape(int32_t rule, const shape & s, std::set<std::string> & seen);
+    void                             write_literal(sequence & out, const json & value);
+    element                          string_of(const shape & s);
+    element                          text_rule(const language & l, const std::string & key);
+    std::optional<element>           number_of(const shape & s);
+    bool                             write_array(const shape & s, sequence & out);
+    bool                             write_unique(const shape & s, sequence & out);
+    sequence                         like_items(const shape & s);
+    sequence                         first_items(const shape & s, int64_t n);
+    std::optional<std::vector<json>> all_items(const shape & s);
+    bool                             write_counted_array(const shape & s, sequence & out);
+    bool                             write_object(const shape & s, sequence & out);
+    bool                             is_open(const shape & s, bool names_some) const;
+
+    struct member {
+        sequence written; // with name and value
+        bool     required;
+    };
+    struct members {
+        std::vector<member>    named;
+        std::optional<element> free;
+        int64_t                low = 0, high = -1, top = 0; // counts; above top they are the same
+        bool                   counted = false, any_order = false;
+    };
+    using member_state = std::tuple<uint32_t, int64_t, bool>; // (next one, or set; number; none has come)
+
+    std::vector<std::pair<language, std::set<std::string>>>
+                           divide_names(const shape & s, const std::vector<std::string> & named);
+    std::optional<element> free_member(const shape & s, const std::vector<std::string> & named);
+    bool                   find_members(const shape & s, const std::vector<std::string> & known,
+                                        const std::set<std::string> & positive, std::vector<member> & out);
+    element                write_members(const members & all);
+    void                   end_members(int32_t from, const member_state & key, const members & all);
+    void                   remove_endless();
+
+    bool is_never(const terms & all) const {
+        return std::any_of(all.begin(), all.end(), [](const term & t) {
+            return t.what->is_boolean() && t.what->get<bool>() == t.negated;
+        });
+    }
+
+    const options                          given;
+    work_budget                            budget;
+    document                               doc;
+    normaliser                             names;
+    grammar_rules                          rules;
+    std::map<terms, int32_t>               made;
+    std::vector<std::pair<int32_t, terms>> todo;
+    std::map<std::string, element>         by_key;
+
+    element  any, any_text, character, space_rule, indent;
+    sequence space, comma, colon, open_list, close_list, open_object, close_object;
+};
+
+//
+// what all schemas share
+//
+
+void compiler::make_common() {
+    const std::string n_spaces = std::to_string(n_max_indent), n_tabs = std::to_string(n_max_tabs);
+    if (given.space == options::one) {
+        space_rule = pattern_rule("^( |\\n( {0," + n_spaces + "}|\\t{1," + n_tabs + "}))?$");
+    } else if (given.space == options::free) {
+        space_rule = pattern_rule("^[ \\t\\n\\r]*$");
+    }
+    const bool has = given.space != options::compact, free = given.space == options::free;
+    space               = has ? sequence{space_rule} : sequence{};
+    comma               = joined({free ? space : sequence{}, text(","), space});
+    const element blank = given.space == options::one ? pattern_rule("^ ?$") : element();
+    colon = joined({free ? space : sequence{}, text(":"), free ? space : has ? sequence{blank} : sequence{}});
+    open_list    = joined({text("["), space});
+    close_list   = joined({space, text("]")});
+    open_object  = joined({text("{"), space});
+    close_object = joined({space, text("}")});
+
+    // any character of a string: as it is, or escaped
+    const element hex  = rules.one_of({{'0', '9'}, {'a', 'f'}, {'A', 'F'}}, 0);
+    const element no_d = rules.one_of({{'0', '9'}, {'a', 'c'}, {'A', 'C'}, {'e', 'f'}, {'E', 'F'}}, 0);
+    const element d = rules.one_of({{'d', 'd'}, {'D', 'D'}}, 0), low = rules.one_of({{'0', '7'}}, 0);
+    const element first = rules.one_of({{'8', '9'}, {'a', 'b'}, {'A', 'B'}}, 0);
+    const element last  = rules.one_of({{'c', 'f'}, {'C', 'F'}}, 0);
+    const element plain = rules.one_of(complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}), 0);
+    const element sign  = rules.one_of(
+        {{'"', '"'}, {'\\', '\\'}, {'/', '/'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}},
+        0);
+    const sequence u = text("\\u");
+    character        = new_rule({{plain},
+                                 joined({text("\\"), {sign}}),
+                                 joined({u, {no_d, hex, hex, hex}}),
+                                 joined({u, {d, low, hex, hex}}),
+                                 joined({u, {d, first, hex, hex}, u, {d, last, hex, hex}})});
+    any_text         = new_rule({joined({text("\""), {rules.repeat({character}, 0, -1, 0)}, text("\"")})});
+
+    number_bounds all;
+    const element number = add_language(rules, *numbers_within(all, budget), writing::plain);
+    any                  = rule(rules.add_rule(0));
+    const element member = new_rule({joined({{any_text}, colon, {any}})});
+    const element more   = rules.repeat(joined({comma, {member}}), 0, -1, 0);
+    const element next   = rules.repeat(joined({comma, {any}}), 0, -1, 0);
+    for (const sequence & one :
+         {text("null"), text("true"), text("false"), sequence{number}, sequence{any_text},
+          joined({open_object, text("}")}), joined({open_object, {member, more}, close_object}),
+          joined({open_list, text("]")}), joined({open_list, {any, next}, close_list})}) {
+        rules.add_alternative(any.value, one);
+    }
+}
+
+element compiler::value_of(const terms & given_terms) {
+    terms all;
+    for (const term & t : given_terms) {
+        if (!(t.what->is_boolean() && t.what->get<bool>() != t.negated)) {
+            all.push_back(t);
+        }
+    }
+    if (all.empty()) {
+        return any;
+    }
+    const auto [entry, added] = made.emplace(all, -1);
+    if (added) {
+        budget.spend(20);
+        entry->second = rules.add_rule(0);
+        todo.emplace_back(entry->second, all);
+    }
+    return rule(entry->second);
+}
+
+void compiler::write(int32_t to, const terms & all) {
+    std::set<std::string> seen;
+    for (const shape & s : std::vector<shape>(names.shapes(all))) {
+        budget.spend(20);
+        write_shape(to, s, seen);
+    }
+}
+
+// seen: the simple alternatives that the rule has.
+void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & seen) {
+    const auto add = [&](const std::string & key, const sequence & what) {
+        if (seen.insert(key).second) {
+            rules.add_alternative(to, what);
+        }
+    };
+    if (s.values) {
+        for (const json & value : *s.values) {
+            sequence out;
+            write_literal(out, value);
+            add("v" + value.dump(), out);
+        }
+        return;
+    }
+    const auto other = [&s](const json & value) {
+        return std::any_of(s.other_than.begin(), s.other_than.end(),
+                           [&](const json & v) { return same(v, value); });
+    };
+    if ((s.types & of_null) != 0 && !other(nullptr)) {
+        add("vnull", text("null"));
+    }
+    for (const bool value : {true, false}) {
+        if ((s.types & of_boolean) != 0 && !other(value)) {
+            add(value ? "vtrue" : "vfalse", text(value ? "true" : "false"));
+        }
+    }
+    if ((s.types & (of_integer | of_other)) != 0) {
+        if (const auto number = number_of(s)) {
+            add("r" + std::to_string(number->value), {*number});
+        }
+    }
+    if ((s.types & of_string) != 0) {
+        const element string = string_of(s);
+        if (string.what != element::end) {
+            add("r" + std::to_string(string.value), {string});
+        }
+    }
+    sequence out;
+    if ((s.types & of_array) != 0 && write_array(s, out)) {
+        rules.add_alternative(to, out);
+    }
+    out.clear();
+    if ((s.types & of_object) != 0 && write_object(s, out)) {
+        rules.add_alternative(to, out);
+    }
+}
+
+void compiler::write_literal(sequence & out, const json & value) {
+    const auto append = [&out](const sequence & more) { out.insert(out.end(), more.begin(), more.end()); };
+    budget.spend(2);
+    if (value.is_string()) {
+        std::string written;
+        append_json_string(written, value.get<std::string>());
+        append(text(written));
+    } else if (value.is_array() || value.is_object()) {
+        append(value.is_array() ? open_list : open_object);
+        bool first = true;
+        for (const auto & [name, one] : value.items()) {
+            append(first ? sequence{} : comma);
+            first = false;
+            if (value.is_object()) {
+                write_literal(out, json(name));
+                append(colon);
+            }
+            write_literal(out, one);
+        }
+        append(value.empty()      ? text(value.is_array() ? "]" : "}")
+               : value.is_array() ? close_list
+                                  : close_object);
+    } else if (value.is_number_float() && type_of(value) == of_integer &&
+               std::abs(value.get<double>()) < 1e15) {
+        append(text(std::to_string(
+            (int64_t) value.get<double>()))); // 1.0 is 1, which more readers take as an integer
+    } else {
+        append(text(value.dump()));
+    }
+}
+
+//
+// strings and numbers
+//
+
+element compiler::text_rule(const language & l, const std::string & key) {
+    auto & entry = by_key[key];
+    if (entry.what == element::end && !l.empty()) {
+        budget.spend((int64_t) l.states.size() * 3);
+        const element inner = add_language(rules, l, writing::json_string);
+        entry               = new_rule({joined({text("\""), {inner}, text("\"")})});
+    }
+    return entry;
+}
+
+element compiler::string_of(const shape & s) {
+    const bool others =
+        std::any_of(s.other_than.begin(), s.other_than.end(), [](const json & v) { return v.is_string(); });
+    if (s.texts.empty() && s.not_texts.empty() && !others) {
+        if (s.min_length == 0 && s.max_length < 0) {
+            return any_text;
+        }
+        const int64_t most = INT32_MAX;
+        if (s.min_length > most) {
+            return {};
+        }
+        const auto high  = (int32_t) std::min(s.max_length, most);
+        auto &     entry = by_key["l" + std::to_string(s.min_length) + "," + std::to_string(high)];
+        if (entry.what == element::end) {
+            const element inner = rules.repeat({character}, (int32_t) s.min_length, high, 0);
+            entry               = new_rule({joined({text("\""), {inner}, text("\"")})});
+        }
+        return entry;
+    }
+    std::string key = "t" + std::to_string(s.min_length) + "," + std::to_string(s.max_length) + s.texts_key;
+    for (const json & v : s.other_than) {
+        key += "\n" + v.dump();
+    }
+    return by_key.count(key) > 0 ? by_key[key] : text_rule(names.text_language(s), key);
+}
+
+// The texts of a number, however many zeros it ends with.
+static std::string texts_of(const decimal & d) {
+    const std::string sign = d.is_zero() ? "-?" : d.negative ? "-" : "";
+    return "^" + sign + d.whole + (d.fraction.empty() ? "(\\.0+)?" : "\\." + d.fraction + "0*") + "$";
+}
+
+std::optional<element> compiler::number_of(const shape & s) {
+    number_bounds bounds = s.numbers;
+    bounds.integers      = (s.types & of_integer) != 0;
+    bounds.fractions     = (s.types & of_other) != 0;
+    std::string key      = "n" + std::to_string(bounds.integers) + std::to_string(bounds.fractions);
+    for (const auto * bound : {&bounds.low, &bounds.high}) {
+        key += *bound ? std::string(" ") + ((*bound)->negative ? "-" : "") + (*bound)->whole + "." +
+                            (*bound)->fraction
+                      : std::string(" *");
+    }
+    key += std::to_string(bounds.low_open) + std::to_string(bounds.high_open);
+    for (const decimal & m : s.multiples) {
+        key += " %" + m.whole + "." + m.fraction;
+    }
+    std::vector<decimal> others;
+    for (const json & v : s.other_than) {
+        const auto d = v.is_number() ? read_decimal(v.dump()) : std::nullopt;
+        if (d) {
+            others.push_back(*d);
+            key += " !" + v.dump();
+        }
+    }
+    const auto known = by_key.find(key);
+    if (known != by_key.end()) {
+        return known->second.what == element::end ? std::nullopt : std::optional(known->second);
+    }
+    bounds.plain = !others.empty();
+    language out;
+    for (size_t i = 0; i == 0 || i < s.multiples.size(); i++) {
+        bounds.multiple_of = i < s.multiples.size() ? std::optional(s.multiples[i]) : std::nullopt;
+        auto one           = numbers_within(bounds, budget);
+        if (!one) {
+            names.refuse(doc.root(), "multipleOf",
+                         "a multiple of " + s.multiples[i].whole + "." + s.multiples[i].fraction +
+                             " has too many remainders");
+            bounds.multiple_of.reset();
+            one = numbers_within(bounds, budget);
+        }
+        out = i == 0 ? *one : both(out, *one, budget);
+    }
+    for (const decimal & d : others) {
+        out = without(out, ::read_pattern(texts_of(d), budget), budget);
+    }
+    auto & entry = by_key[key];
+    if (out.empty()) {
+        return std::nullopt;
+    }
+    entry = add_language(rules, out, writing::plain);
+    return entry;
+}
+
+//
+// arrays
+//
+
+// How many items have a schema of their own.
+static size_t count_first(const shape & s) {
+    size_t n = 0;
+    for (const part & one : s.arrays) {
+        for (const char * const key : {"prefixItems", "items"}) {
+            const bool has = one.what->contains(key) && (*one.what)[key].is_array();
+            n              = has ? std::max(n, (*one.what)[key].size()) : n;
+        }
+    }
+    return n;
+}
+
+static bool is_composite(const json & v) {
+    return v.is_array() || v.is_object();
+}
+
+bool compiler::write_array(const shape & s, sequence & out) {
+    if (std::any_of(s.other_than.begin(), s.other_than.end(), is_composite)) {
+        names.refuse(doc.root(), "not", "the opposite of a list or an object has no rule here");
+    }
+    const auto n_first  = (int64_t) count_first(s);
+    shape      narrowed = s;
+    int64_t &  high     = narrowed.max_items;
+    for (int64_t i = 0; i <= n_first; i++) {
+        const terms all = names.item(s, (size_t) i);
+        if (is_never(all) || names.is_empty(all, 1)) {
+            high = high < 0 ? i : std::min(high, i);
+        }
+    }
+    if ((high >= 0 && s.min_items > high) || s.min_items > INT32_MAX) {
+        return false;
+    }
+    if (s.unique != nullptr && (high < 0 || high > 1) && write_unique(narrowed, out)) {
+        return true;
+    }
+    if (!s.contains.empty()) {
+        return write_counted_array(narrowed, out);
+    }
+    high = std::min<int64_t>(high, INT32_MAX);
+    out  = n_first == 0 && high != 0 ? like_items(narrowed) : first_items(narrowed, n_first);
+    return true;
+}
+
+// Items that all have the same schema.
+sequence compiler::like_items(const shape & s) {
+    const element item  = value_of(names.item(s, 0));
+    const auto    least = (int32_t) std::max<int64_t>(s.min_items - 1, 0);
+    const auto    most  = s.max_items < 0 ? -1 : (int32_t) s.max_items - 1;
+    const element more  = rules.repeat(joined({comma, {item}}), least, most, 0);
+    const element some  = new_rule({joined({{item, more}, close_list})});
+    if (s.min_items == 0) {
+        rules.add_alternative(some.value, text("]"));
+    }
+    return joined({open_list, {some}});
+}
+
+// Items with schemas of their own, and like ones behind them: made from the last to the first.
+sequence compiler::first_items(const shape & s, int64_t n) {
+    const int64_t low = s.min_items, high = s.max_items;
+    sequence      after = close_list;
+    if (high < 0 || high > n) {
+        const element item  = value_of(names.item(s, (size_t) n));
+        const auto    least = (int32_t) std::max<int64_t>(low - n, 0);
+        const element rest =
+            rules.repeat(joined({comma, {item}}), least, high < 0 ? -1 : (int32_t) (high - n), 0);
+        after = joined({{rest}, close_list});
+    }
+    for (int64_t i = std::min(n, high < 0 ? n : high) - 1; i >= 0; i--) {
+        const element item = value_of(names.item(s, (size_t) i));
+        const element from = new_rule({joined({i > 0 ? comma : sequence{}, {item}, after})});
+        if (i >= low) {
+            rules.add_alternative(from.value, i > 0 ? close_list : text("]"));
+        }
+        after = {from};
+    }
+    return high == 0 ? joined({open_list, text("]")}) : joined({open_list, after});
+}
+
+// All values that an item may be; nullopt: they are no list of constants.
+std::optional<std::vector<json>> compiler::all_items(const shape & s) {
+    const terms all = names.item(s, 0);
+    if (all.empty() || !s.contains.empty() || count_first(s) > 0) {
+        return std::nullopt;
+    }
+    std::vector<json> values;
+    const auto        add = [&values](const json & v) {
+        if (std::none_of(values.begin(), values.end(), [&v](const json & k) { return same(k, v); })) {
+            values.push_back(v);
+        }
+    };
+    for (const shape & one : names.shapes(all)) {
+        if (!one.values && ((one.types & ~(of_null | of_boolean)) != 0 || !one.other_than.empty())) {
+            return std::nullopt;
+        }
+        for (const json & v : one.values ? *one.values : std::vector<json>{nullptr, true, false}) {
+            if (one.values || (one.types & type_of(v)) != 0) {
+                add(v);
+            }
+        }
+    }
+    return values.size() > 500 ? std::nullopt : std::optional(values);
+}
+
+// Items that are all different. False: the keyword is left out.
+bool compiler::write_unique(const shape & s, sequence & out) {
+    const auto found = all_items(s);
+    if (!found) {
+        names.refuse(*s.unique, "uniqueItems",
+                     "items that must differ have a rule only where they are an enum");
+        return false;
+    }
+    const std::vector<json> & values = *found;
+    // in any order: a state for each set of values; in their own order: one for each value
+    const bool any_order = values.size() <= n_max_unique;
+    if (!any_order) {
+        names.warn(doc.path(*s.unique) + "/uniqueItems: more than " + std::to_string(n_max_unique) +
+                   " values come in the order of the schema");
+    }
+    const auto n    = (int64_t) values.size();
+    const auto most = s.max_items < 0 ? n : std::min(s.max_items, n);
+    using state     = std::pair<uint32_t, int64_t>; // (set, or first index that may come; number of items)
+    std::map<state, int32_t> made_states;
+    std::vector<state>       open;
+    const auto               state_of = [&](const state & at) {
+        const auto [entry, added] = made_states.emplace(at, -1);
+        if (added) {
+            entry->second = rules.add_rule(0);
+            open.push_back(at);
+            budget.spend(20);
+        }
+        return rule(entry->second);
+    };
+    const element first = state_of({0, 0});
+    while (!open.empty()) {
+        const auto [set, count] = open.back();
+        open.pop_back();
+        const int32_t from = made_states[{set, count}];
+        for (uint32_t i = any_order ? 0 : set; i < values.size() && count < most; i++) {
+            if (any_order && (set >> i & 1) != 0) {
+                continue;
+            }
+            sequence item = count > 0 ? comma : sequence{};
+            write_literal(item, values[i]);
+            item.push_back(state_of({any_order ? set | 1u << i : i + 1, count + 1}));
+            rules.add_alternative(from, item);
+        }
+        if (count >= s.min_items) {
+            rules.add_alternative(from, count > 0 ? close_list : text("]"));
+        }
+    }
+    out = joined({open_list, {first}});
+    return true;
+}
+
+// An array of which some items must fit a schema of `contains`: a state for each number of items and of such ones.
+bool compiler::write_counted_array(const shape & s, sequence & out) {
+    const auto & c = s.contains[0];
+    if (s.contains.size() > 1) {
+        names.refuse(*c.place, "contains", "more than one at a place has no rule here");
+    }
+    const size_t  n_first = count_first(s);
+    const int64_t cap     = std::max({(int64_t) n_first, s.min_items, s.max_items});
+    const int64_t top     = std::max(c.low, c.high); // numbers above it are the same, or too many
+    if (cap > (int64_t) n_max_counted || top > (int64_t) n_max_counted) {
+        names.refuse(*c.place, "contains",
+                     "beside counts above " + std::to_string(n_max_counted) + " it has no rule here");
+        shape without = s;
+        without.contains.clear();
+        return write_array(without, out);
+    }
+    std::map<std::tuple<int64_t, int64_t, bool>, int32_t> made_states;
+    std::vector<std::tuple<int64_t, int64_t, bool>>       open;
+    const auto                                            state_of = [&](int64_t i, int64_t n, bool first) {
+        const auto key            = std::make_tuple(std::min(i, cap), n, first);
+        const auto [entry, added] = made_states.emplace(key, -1);
+        if (added) {
+            entry->second = rules.add_rule(0);
+            open.push_back(key);
+            budget.spend(20);
+        }
+        return rule(entry->second);
+    };
+    const element begin = state_of(0, 0, true);
+    while (!open.empty()) {
+        const auto key           = open.back();
+        const auto [i, n, first] = key;
+        open.pop_back();
+        const int32_t from = made_states[key];
+        if (i >= s.min_items && n >= c.low) {
+            rules.add_alternative(from, first ? text("]") : close_list);
+        }
+        if (s.max_items >= 0 && i >= s.max_items) {
+            continue;
+        }
+        const terms all  = names.item(s, (size_t) i);
+        terms       with = all, plain = all;
+        with.push_back(c.what);
+        if (c.high >= 0 || c.low == 0) {
+            plain.push_back({c.what.what, !c.what.negated});
+        }
+        if (c.high < 0 || n < c.high) {
+            rules.add_alternative(from, joined({first ? sequence{} : comma,
+                                                {value_of(together(with))},
+                                                {state_of(i + 1, std::min(n + 1, top), false)}}));
+        }
+        if (c.low > 0 || c.high >= 0) {
+            rules.add_alternative(from, joined({first ? sequence{} : comma,
+                                                {value_of(together(plain))},
+                                                {state_of(i + 1, n, false)}}));
+        } else {
+            rules.add_alternative(
+                from, joined({first ? sequence{} : comma, {value_of(all)}, {state_of(i + 1, n, false)}}));
+        }
+    }
+    out = joined({open_list, {begin}});
+    return true;
+}
+
+//
+// objects
+//
+
+// Whether names may come that neither `properties` nor a pattern names.
+bool compiler::is_open(const shape & s, bool names_some) const {
+    bool says = given.open, closes = names_some;
+    for (const part & one : s.objects) {
+        closes = closes || (one.positive && one.what->contains("patternProperties"));
+        says   = says || (one.positive && one.what->contains("additionalProperties"));
+    }
+    const auto says_rest = [](const shape::unevaluated & r) {
+        return r.what->contains("unevaluatedProperties");
+    };
+    return says || !closes || std::any_of(s.rest.begin(), s.rest.end(), says_rest);
+}
+
+// All names that are none of these, divided by the patterns that they match.
+std::vector<std::pair<language, std::set<std::string>>>
+compiler::divide_names(const shape & s, const std::vector<std::string> & named) {
+    language base = s.names.empty() ? every_text() : names.strings(together(s.names));
+    base          = named.empty() ? base : without(base, these_texts(named, budget), budget);
+    std::map<std::string, const json *> expressions; // and where they stand
+    for (const part & one : s.objects) {
+        if (one.what->contains("patternProperties")) {
+            for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
+                (void) value;
+                expressions.emplace(expression, one.what);
+            }
+        }
+    }
+    std::vector<std::pair<language, std::set<std::string>>> classes = {{base, {}}};
+    for (const auto & [expression, at] : expressions) {
+        const language * l = names.pattern(expression, *at, "patternProperties");
+        if (l == nullptr) {
+            continue;
+        }
+        std::vector<std::pair<language, std::set<std::string>>> next;
+        for (auto & [texts, matched] : classes) {
+            next.emplace_back(without(texts, *l, budget), matched);
+            matched.insert(expression);
+            next.emplace_back(both(texts, *l, budget), matched);
+        }
+        next.erase(
+            std::remove_if(next.begin(), next.end(), [](const auto & one) { return one.first.empty(); }),
+            next.end());
+        classes = std::move(next);
+        if (classes.size() > n_max_classes) {
+            throw grammar_error("it is too large: its patternProperties overlap in too many ways");
+        }
+    }
+    return classes;
+}
+
+// A member whose name is not known; nullopt: there is none.
+std::optional<element> compiler::free_member(const shape & s, const std::vector<std::string> & named) {
+    std::vector<sequence> alternatives;
+    const bool            open = is_open(s, !named.empty());
+    for (const auto & [texts, matched] : divide_names(s, named)) {
+        const terms all = names.free_property(s, matched);
+        if (texts.empty() || (matched.empty() && !open) || is_never(all) || names.is_empty(all, 1)) {
+            continue;
+        }
+        element name = any_text;
+        if (!texts.is_everything()) {
+            budget.spend((int64_t) texts.states.size() * 3);
+            name = new_rule(
+                {joined({text("\""), {add_language(rules, texts, writing::json_string)}, text("\"")})});
+        }
+        alternatives.push_back(joined({{name}, colon, {value_of(all)}}));
+    }
+    return alternatives.empty() ? std::nullopt : std::optional(new_rule(alternatives));
+}
+
+static bool has(const std::vector<std::string> & list, const std::string & name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// The names of a shape, in the order in which they stand; and those that no opposite of a schema has brought.
+static std::vector<std::string> names_of(const shape & s, std::set<std::string> & positive) {
+    std::vector<std::string> known;
+    std::set<std::string>    seen;
+    const auto               add = [&](const std::string & name, bool is_positive) {
+        if (seen.insert(name).second) {
+            known.push_back(name);
+        }
+        if (is_positive) {
+            positive.insert(name);
+        }
+    };
+    for (const part & one : s.objects) {
+        if (one.what->contains("properties")) {
+            for (const auto & [name, value] : (*one.what)["properties"].items()) {
+                (void) value;
+                add(name, one.positive);
+            }
+        }
+    }
+    for (const std::string & name : s.required) {
+        add(name, has(s.required_positive, name));
+    }
+    return known;
+}
+
+// The named members. False: one that is required cannot be.
+bool compiler::find_members(const shape & s, const std::vector<std::string> & known,
+                            const std::set<std::string> & positive, std::vector<member> & out) {
+    if (known.size() > n_max_members) {
+        throw grammar_error("it is too large: an object has more than " + std::to_string(n_max_members) +
+                            " properties");
+    }
+    const std::set<std::string> required(s.required.begin(), s.required.end());
+    for (const std::string & name : known) {
+        terms all = names.property(s, name);
+        budget.spend(10 + (int64_t) all.size());
+        const auto allows = [&](const term & t) { return names.is_valid(json(name), t); };
+        const bool never  = is_never(all) || names.is_empty(all, 1) ||
+                            (!given.open && positive.count(name) == 0) ||
+                            !std::all_of(s.names.begin(), s.names.end(), allows);
+        if (never && required.count(name) > 0) {
+            return false;
+        }
+        if (!never) {
+            sequence written;
+            write_literal(written, json(name));
+            out.push_back({joined({written, colon, {value_of(all)}}), required.count(name) > 0});
+        }
+    }
+    return true;
+}
+
+bool compiler::write_object(const shape & s, sequence & out) {
+    std::set<std::string>          positive;
+    const std::vector<std::string> known = names_of(s, positive);
+    members                        all;
+    if (!find_members(s, known, positive, all.named)) {
+        return false;
+    }
+    all.free                 = free_member(s, known);
+    const auto    n_required = (int64_t) s.required.size(), n_named = (int64_t) all.named.size();
+    const int64_t n_sure = n_named + (all.free ? 1 : 0); // names that surely differ
+    all.low              = s.min_properties;
+    all.high             = s.max_properties;
+    if (all.low > n_sure && all.free) {
+        const auto at = std::find_if(s.objects.begin(), s.objects.end(),
+                                     [](const part & one) { return one.what->contains("minProperties"); });
+        names.refuse(at == s.objects.end() ? doc.root() : *at->what, "minProperties",
+                     std::to_string(all.low) + " names that nobody gives must differ, which has no rule");
+        all.low = n_sure;
+    }
+    if (all.low > n_sure || (all.high >= 0 && all.high < std::max(all.low, n_required))) {
+        return false;
+    }
+    all.counted = all.low > n_required || (all.high >= 0 && (all.free || all.high < n_named));
+    all.top     = all.high >= 0 ? all.high : std::max(all.low, n_required);
+    if (all.counted && std::min(all.top, n_named + 1) * (n_named + 1) > 100000) {
+        throw grammar_error("it is too large: its properties are counted to " + std::to_string(all.top));
+    }
+    all.any_order = given.any_order && all.named.size() <= n_max_any;
+    if (given.any_order && !all.any_order) {
+        names.warn("property_order: an object with more than " + std::to_string(n_max_any) +
+                   " properties has them in the order of the schema");
+    }
+    out = joined({open_object, {write_members(all)}});
+    return true;
+}
+
+// Rules for what may follow: one for each next property, or set of those that have come, and number of members.
+element compiler::write_members(const members & all) {
+    std::map<member_state, int32_t> made_states;
+    std::vector<member_state>       open;
+    const auto                      state_of = [&](uint32_t at, int64_t n, bool first) {
+        const member_state key    = {at, all.counted ? std::min(n, all.top) : 0, first};
+        const auto [entry, added] = made_states.emplace(key, -1);
+        if (added) {
+            entry->second = rules.add_rule(0);
+            open.push_back(key);
+            budget.spend(10);
+        }
+        return rule(entry->second);
+    };
+    uint32_t required = 0;
+    for (size_t i = 0; i < all.named.size() && all.any_order; i++) {
+        required |= all.named[i].required ? 1u << i : 0u;
+    }
+    const auto    n     = (uint32_t) all.named.size();
+    const element begin = state_of(0, 0, true);
+    while (!open.empty()) {
+        const member_state key        = open.back();
+        const auto [at, count, first] = key;
+        open.pop_back();
+        const int32_t  from    = made_states[key];
+        const sequence between = first ? sequence{} : comma;
+        const bool     room    = !all.counted || all.high < 0 || count < all.high;
+        for (uint32_t i = all.any_order ? 0 : at; i < (all.any_order ? n : std::min(n, at + 1)); i++) {
+            const bool has_come = all.any_order && (at >> i & 1) != 0;
+            if (room && !has_come) {
+                const element next = state_of(all.any_order ? at | 1u << i : at + 1, count + 1, false);
+                rules.add_alternative(from, joined({between, all.named[i].written, {next}}));
+            }
+            if (!all.any_order && !all.named[i].required) {
+                rules.add_alternative(from, {state_of(at + 1, count, first)});
+            }
+        }
+        if (all.any_order ? (at & required) == required : at == n) {
+            end_members(from, key, all);
+        }
+    }
+    return begin;
+}
+
+// Where all that is required has come: free members, and the end.
+void compiler::end_members(int32_t from, const member_state & key, const members & all) {
+    const auto [at, count, first] = key;
+    const int64_t missing         = all.counted ? all.low - count : 0;
+    (void) at;
+    if (missing <= 0) {
+        rules.add_alternative(from, first ? text("}") : close_object);
+    }
+    const int64_t left = all.counted && all.high >= 0 ? std::min<int64_t>(all.high - count, INT32_MAX) : -1;
+    if (all.free && missing <= 1 && left != 0) { // two free names might be equal
+        const element more =
+            rules.repeat(joined({comma, {*all.free}}), 0, left < 0 ? -1 : (int32_t) left - 1, 0);
+        rules.add_alternative(from, joined({first ? sequence{} : comma, {*all.free, more}, close_object}));
+    }
+}
+
+//
+// rules without an end
+//
+
+// An alternative that no finite text fits would let a text begin that can never end.
+void compiler::remove_endless() {
+    std::vector<bool> ends(rules.starts.size());
+    const auto        may_end = [&](int32_t i) {
+        for (; rules.elements[i].what != element::end; i++) {
+            const element & e = rules.elements[i];
+            if (e.what == element::rule && e.low > 0 && !ends[e.value]) {
+                return false;
+            }
+        }
+        return true;
+    };
+    std::vector<std::vector<int32_t>> users(rules.starts.size()); // rules that name a rule
+    std::vector<int32_t>              open;
+    for (size_t r = 0; r < rules.starts.size(); r++) {
+        open.push_back((int32_t) r);
+        for (int32_t i : rules.starts[r]) {
+            for (; rules.elements[i].what != element::end; i++) {
+                if (rules.elements[i].what == element::rule) {
+                    users[rules.elements[i].value].push_back((int32_t) r);
+                }
+            }
+        }
+    }
+    while (!open.empty()) {
+        const int32_t r = open.back();
+        open.pop_back();
+        if (ends[r] || std::none_of(rules.starts[r].begin(), rules.starts[r].end(), may_end)) {
+            continue;
+        }
+        ends[r] = true;
+        open.insert(open.end(), users[r].begin(), users[r].end());
+    }
+    if (!ends[0]) {
+        throw refusal("no value fits it");
+    }
+    for (size_t r = 0; r < rules.starts.size(); r++) {
+        auto & list = rules.starts[r];
+        list.erase(std::remove_if(list.begin(), list.end(), [&](int32_t i) { return !may_end(i); }),
+                   list.end());
+    }
+    for (element & e : rules.elements) {
+        if (e.what == element::rule && !ends[e.value]) {
+            e.high = 0;
+        }
+    }
+}
+
+} // namespace
+
+compiled compile(const std::string & text, const options & given) {
+    return compiler(text, given).make();
+}
+
+} // namespace schema

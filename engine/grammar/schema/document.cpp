@@ -1,0 +1,245 @@
+#include "grammar/schema/document.h"
+
+#include <set>
+#include <utility>
+
+namespace schema {
+
+static const int n_max_depth = 128; // levels of a schema
+
+//
+// addresses
+//
+
+static std::string without_fragment(const std::string & uri) {
+    return uri.substr(0, uri.find('#'));
+}
+
+static bool is_absolute(const std::string & uri) {
+    const size_t colon = uri.find_first_of(":/?#");
+    return colon != std::string::npos && colon > 0 && uri[colon] == ':';
+}
+
+static std::string resolved(const std::string & base, const std::string & uri) {
+    if (uri.empty() || uri[0] == '#') {
+        return without_fragment(base) + uri;
+    }
+    if (is_absolute(uri)) {
+        return uri;
+    }
+    const size_t authority = base.find("://");
+    const size_t root      = authority == std::string::npos ? 0 : base.find('/', authority + 3);
+    const size_t n_root    = root == std::string::npos ? base.size() : root;
+    if (uri.compare(0, 2, "//") == 0) {
+        return base.substr(0, authority == std::string::npos ? 0 : authority + 1) + uri;
+    }
+    if (uri[0] == '/') {
+        return base.substr(0, n_root) + uri;
+    }
+    std::string from  = without_fragment(base);
+    from              = from.substr(0, from.find('?'));
+    const size_t last = from.rfind('/');
+    std::string  out  = last == std::string::npos || last < n_root
+                            ? from.substr(0, n_root) + (n_root > 0 ? "/" : "")
+                            : from.substr(0, last + 1);
+    std::string  rest = uri;
+    while (rest.compare(0, 2, "./") == 0 || rest.compare(0, 3, "../") == 0) {
+        const bool up = rest[1] == '.';
+        rest          = rest.substr(up ? 3 : 2);
+        if (up && out.size() > n_root + 1) {
+            out = out.substr(0, out.rfind('/', out.size() - 2) + 1);
+        }
+    }
+    return out + rest;
+}
+
+static std::string unescaped(const std::string & text) { // %20
+    std::string out;
+    for (size_t i = 0; i < text.size(); i++) {
+        if (text[i] == '%' && i + 2 < text.size() && isxdigit((unsigned char) text[i + 1]) &&
+            isxdigit((unsigned char) text[i + 2])) {
+            out += (char) std::stoi(text.substr(i + 1, 2), nullptr, 16);
+            i += 2;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
+static std::vector<std::string> pointer_parts(const std::string & pointer) {
+    std::vector<std::string> parts;
+    for (const char c : pointer) {
+        if (c == '/') {
+            parts.emplace_back();
+        } else {
+            parts.back() += c;
+        }
+    }
+    for (std::string & part : parts) {
+        std::string out;
+        for (size_t i = 0; i < part.size(); i++) {
+            const bool escape =
+                part[i] == '~' && i + 1 < part.size() && (part[i + 1] == '0' || part[i + 1] == '1');
+            out += escape ? (part[i + 1] == '0' ? '~' : '/') : part[i];
+            i += escape;
+        }
+        part = out;
+    }
+    return parts;
+}
+
+static std::string pointer_part(const std::string & name) {
+    std::string out = "/";
+    for (const char c : name) {
+        out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+    }
+    return out;
+}
+
+//
+// the document
+//
+
+document::document(const std::string & text) {
+    const auto check = [](int depth, json::parse_event_t event, json & value) {
+        if (depth > n_max_depth) {
+            throw refusal("it is nested more than " + std::to_string(n_max_depth) + " levels deep");
+        }
+        (void) event;
+        (void) value;
+        return true;
+    };
+    try {
+        tree = json::parse(text, check);
+    } catch (const json::exception & e) {
+        throw refusal(e.what());
+    }
+    if (!tree.is_object() && !tree.is_boolean()) {
+        throw refusal(std::string("it is ") + tree.type_name() + "; it must be an object or a boolean");
+    }
+    const std::string drafts[]  = {"draft-03", "draft-04", "draft-06", "draft-07", "2019-09", "2020-12"};
+    const int         numbers[] = {4, 4, 6, 7, 2019, 2020};
+    if (tree.is_object() && tree.contains("$schema") && tree["$schema"].is_string()) {
+        for (size_t i = 0; i < 6; i++) {
+            number =
+                tree["$schema"].get<std::string>().find(drafts[i]) != std::string::npos ? numbers[i] : number;
+        }
+    }
+    index(tree, "", "", 0);
+    named.emplace("", &tree);
+}
+
+void document::index(const json & schema, const std::string & base, const std::string & path, int depth) {
+    if (!schema.is_object() || depth > 4 * n_max_depth || places.count(&schema) > 0) {
+        places.emplace(&schema, place{base, path});
+        return;
+    }
+    std::string here    = base;
+    const bool  ignored = number <= 7 && schema.contains("$ref");
+    for (const char * const key : {"$id", "id"}) {
+        const bool known = key[0] == '$' || number == 4;
+        if (ignored || !known || !schema.contains(key) || !schema[key].is_string()) {
+            continue;
+        }
+        const std::string id = resolved(base, schema[key].get<std::string>());
+        if (id.find('#') == std::string::npos || id.back() == '#') {
+            here = without_fragment(id);
+            named.emplace(here, &schema);
+        } else {
+            named.emplace(id, &schema); // in older drafts a fragment is an anchor
+        }
+        break;
+    }
+    for (const char * const key : {"$anchor", "$dynamicAnchor"}) {
+        if (schema.contains(key) && schema[key].is_string()) {
+            named.emplace(here + "#" + schema[key].get<std::string>(), &schema);
+            if (key[1] == 'd') {
+                dynamic[schema[key].get<std::string>()].push_back(&schema);
+            }
+        }
+    }
+    places.emplace(&schema, place{here, path});
+    index_below(schema, here, path, depth);
+}
+
+void document::index_below(const json & schema, const std::string & base, const std::string & path,
+                           int depth) {
+    static const std::set<std::string> values = {"enum",     "const",    "default", "examples",   "example",
+                                                 "required", "$comment", "title",   "description"};
+    static const std::set<std::string> maps   = {"properties",  "patternProperties", "$defs",
+                                                 "definitions", "dependentSchemas",  "dependencies"};
+    for (const auto & [key, value] : schema.items()) {
+        if (values.count(key) > 0) {
+            continue;
+        }
+        const std::string below = path + pointer_part(key);
+        if (value.is_array()) {
+            for (size_t i = 0; i < value.size(); i++) {
+                index(value[i], base, below + "/" + std::to_string(i), depth + 1);
+            }
+        } else if (maps.count(key) > 0 && value.is_object()) {
+            for (const auto & [name, one] : value.items()) {
+                index(one, base, below + pointer_part(name), depth + 1);
+            }
+        } else {
+            index(value, base, below, depth + 1);
+        }
+    }
+}
+
+const json * document::find(const json & from, const std::string & reference) {
+    const std::string base     = places[&from].base;
+    const std::string uri      = resolved(base, reference);
+    const size_t      mark     = uri.find('#');
+    const std::string fragment = mark == std::string::npos ? "" : uri.substr(mark + 1);
+    if (const auto whole = named.find(uri); whole != named.end()) {
+        return whole->second;
+    }
+    const auto resource = named.find(without_fragment(uri));
+    if (resource == named.end()) {
+        return nullptr;
+    }
+    if (fragment.empty()) {
+        return resource->second;
+    }
+    if (fragment[0] != '/') {
+        const auto anchor = named.find(without_fragment(uri) + "#" + unescaped(fragment));
+        return anchor == named.end() ? nullptr : anchor->second;
+    }
+    const json * at   = resource->second;
+    place        here = places[at];
+    for (const std::string & part : pointer_parts(unescaped(fragment))) {
+        if (at->is_object() && at->contains(part)) {
+            at = &(*at)[part];
+        } else if (at->is_array() && !part.empty() && part.size() < 9 &&
+                   part.find_first_not_of("0123456789") == std::string::npos &&
+                   (size_t) std::stoi(part) < at->size()) {
+            at = &(*at)[(size_t) std::stoi(part)];
+        } else {
+            return nullptr;
+        }
+        here.path += pointer_part(part);
+        const auto known = places.find(at);
+        here             = known != places.end() ? known->second : here;
+    }
+    if (!at->is_object() && !at->is_boolean()) {
+        return nullptr;
+    }
+    if (places.count(at) == 0) {
+        index(*at, here.base, here.path, 0);
+    }
+    return at;
+}
+
+const json * document::find_dynamic(const std::string & name) const {
+    const auto found = dynamic.find(name);
+    return found != dynamic.end() && found->second.size() == 1 ? found->second[0] : nullptr;
+}
+
+std::string document::path(const json & schema) const {
+    const auto found = places.find(&schema);
+    return found == places.end() ? "" : found->second.path;
+}
+
+} // namespace schema

@@ -1,0 +1,101 @@
+#include "grammar/schema/formats.h"
+
+#include <vector>
+
+static const std::string year = "(\\d{3}[1-9]|\\d{2}[1-9]0|\\d[1-9]00|[1-9]000)";
+static const std::string leap =
+    "((\\d\\d)(0[48]|[2468][048]|[13579][26])|([02468][48]|[2468]0|[13579][26])00)";
+static const std::string day_long = "(0[1-9]|[12]\\d|3[01])";
+static const std::string day_some = "(0[1-9]|[12]\\d|30)";
+static const std::string day_feb  = "(0[1-9]|1\\d|2[0-8])";
+static const std::string date = "(" + year + "-((0[13578]|1[02])-" + day_long + "|(0[469]|11)-" + day_some +
+                                "|02-" + day_feb + ")|" + leap + "-02-29)";
+static const std::string hour = "([01]\\d|2[0-3])";
+static const std::string clock_s = hour + ":[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?([Zz]|[+-]" + hour + ":[0-5]\\d)";
+
+static const std::string time_part = "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S)";
+static const std::string day_part  = "(\\d+D|\\d+M(\\d+D)?|\\d+Y(\\d+M(\\d+D)?)?)";
+static const std::string duration  = "P(" + day_part + "(" + time_part + ")?|" + time_part + "|\\d+W)";
+
+static const std::string label    = "[A-Za-z0-9](-?[A-Za-z0-9]){0,30}";
+static const std::string hostname = label + "(\\." + label + ")*";
+static const std::string email =
+    "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,32}(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,15})"
+    "{0,2}@" +
+    hostname;
+
+static const std::string octet = "(\\d|[1-9]\\d|1\\d\\d|2[0-4]\\d|25[0-5])";
+static const std::string ipv4  = octet + "\\." + octet + "\\." + octet + "\\." + octet;
+static const std::string hex4  = "[0-9A-Fa-f]{1,4}";
+
+static std::string make_ipv6() {
+    const std::string last = "(" + hex4 + ":" + hex4 + "|" + ipv4 + ")"; // two groups
+    std::string       out  = "((" + hex4 + ":){6}" + last;
+    for (int before = 0; before <= 7; before++) { // groups before ::
+        const std::string head =
+            before == 0 ? "" : "(" + hex4 + ":){" + std::to_string(before - 1) + "}" + hex4;
+        const int room = 7 - before; // groups that may follow
+        out += "|" + head + "::";
+        if (room > 0) {
+            const std::string most = std::to_string(room - 1);
+            out += "((" + hex4 + ":){0," + most + "}" + hex4;
+            if (room > 1) {
+                out += "|(" + hex4 + ":){0," + std::to_string(room - 2) + "}" + ipv4;
+            }
+            out += ")?";
+        }
+    }
+    return out + ")";
+}
+
+static const std::string path_c   = "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})";
+static const std::string no_colon = "([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})";
+static const std::string user     = "(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?";
+static const std::string server = "(\\[" + make_ipv6() + "\\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)";
+static const std::string around = "//" + user + server + "(:\\d{0,5})?(/" + path_c + "*)*";
+static const std::string behind = "(\\?(" + path_c + "|[/?])*)?(#(" + path_c + "|[/?])*)?";
+static const std::string rooted = "/(" + path_c + "+(/" + path_c + "*)*)?";
+static const std::string uri =
+    "[A-Za-z][A-Za-z0-9+.-]*:(" + around + "|" + rooted + "|" + path_c + "+(/" + path_c + "*)*)?" + behind;
+static const std::string relative =
+    "(" + around + "|" + rooted + "|" + no_colon + "+(/" + path_c + "*)*)?" + behind;
+
+static const std::string pointer    = "(/([^~/]|~[01])*)*";
+static const std::string expression = "([A-Za-z0-9 _.,:;@%&=<>~#!'\"/-]|\\\\[dwsDWS.\\\\/]|"
+                                      "\\[[A-Za-z0-9_ .]+\\])*";
+static const std::string uuid = "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}";
+static const std::string uri_template =
+    "([A-Za-z0-9._~!$&()*+,;=:@/?#-]|%[0-9A-Fa-f]{2}|\\{[A-Za-z0-9_]+\\})*";
+
+const format_row * find_format(const std::string & name) {
+    const auto whole = [](const std::string & pattern) { return "^(" + pattern + ")$"; };
+    static const std::vector<format_row> rows = {
+        {"date", whole(date)},
+        {"time", whole(clock_s)},
+        {"date-time", whole(date + "[Tt]" + clock_s)},
+        {"duration", whole(duration)},
+        {"email", whole(email), 254},
+        {"idn-email", whole(email), 254},
+        {"hostname", whole(hostname), 253},
+        {"idn-hostname", whole(hostname), 253},
+        {"host-name", whole(hostname), 253},
+        {"ipv4", whole(ipv4)},
+        {"ip-address", whole(ipv4)},
+        {"ipv6", whole(make_ipv6())},
+        {"uri", whole(uri)},
+        {"iri", whole(uri)},
+        {"uri-reference", whole("(" + uri + "|" + relative + ")")},
+        {"iri-reference", whole("(" + uri + "|" + relative + ")")},
+        {"uri-template", whole(uri_template)},
+        {"uuid", whole(uuid)},
+        {"json-pointer", whole(pointer)},
+        {"relative-json-pointer", whole("(0|[1-9]{1,8})(#|" + pointer + ")")},
+        {"regex", whole(expression)},
+    };
+    for (const format_row & row : rows) {
+        if (row.name == name) {
+            return &row;
+        }
+    }
+    return nullptr;
+}

@@ -1,0 +1,1082 @@
+#include "grammar/schema/shape.h"
+
+#include "grammar/schema/formats.h"
+#include "grammar/schema/pattern.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace schema {
+
+static const size_t n_max_shapes  = 3000;
+static const int    n_max_choices = 200; // one within the other
+static const int    n_max_depth   = 5;   // levels at which emptiness is looked for
+static const size_t n_max_places  = 1 << 20;
+
+// Keywords of schemas that are made here; no reader of JSON puts them into the set of made ones.
+static const char * const not_pattern_key = "\x01not-pattern";
+static const char * const not_values_key  = "\x01not-values";
+static const char * const term_key        = "\x01term";
+static const char * const other_number    = "\x01other-number";
+
+terms together(terms all) {
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+}
+
+unsigned type_of(const json & v) {
+    if (v.is_number_float()) {
+        const double x = v.get<double>();
+        return std::floor(x) == x ? of_integer : of_other;
+    }
+    return v.is_null()      ? of_null
+           : v.is_boolean() ? of_boolean
+           : v.is_number()  ? of_integer
+           : v.is_string()  ? of_string
+           : v.is_array()   ? of_array
+                            : of_object;
+}
+
+bool same(const json & a, const json & b) {
+    if (a.is_number() && b.is_number()) {
+        return a == b;
+    }
+    if (a.type() != b.type()) {
+        return false;
+    }
+    if (a.is_array()) {
+        return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same);
+    }
+    if (a.is_object()) {
+        bool equal = a.size() == b.size();
+        for (const auto & [name, value] : a.items()) {
+            equal = equal && b.contains(name) && same(value, b[name]);
+        }
+        return equal;
+    }
+    return a == b;
+}
+
+static unsigned types_named(const json & value) {
+    static const std::map<std::string, unsigned> names = {
+        {"null", of_null},     {"boolean", of_boolean}, {"integer", of_integer},
+        {"string", of_string}, {"array", of_array},     {"number", of_integer | of_other},
+        {"object", of_object}, {"any", of_all},         {other_number, of_other},
+    };
+    unsigned out = 0;
+    for (const json & one : value.is_array() ? value : json::array({value})) {
+        const auto found = names.find(one.is_string() ? one.get<std::string>() : "");
+        out |= found == names.end() ? 0 : found->second;
+    }
+    return out;
+}
+
+static json names_of(unsigned types) {
+    json                                    out     = json::array();
+    const std::pair<unsigned, const char *> names[] = {
+        {of_null, "null"},     {of_boolean, "boolean"}, {of_string, "string"},    {of_array, "array"},
+        {of_object, "object"}, {of_integer, "integer"}, {of_other, other_number},
+    };
+    for (const auto & [bit, name] : names) {
+        if (types & bit) {
+            out.push_back(name);
+        }
+    }
+    return out;
+}
+
+//
+// made schemas, refusals
+//
+
+void normaliser::refuse(const json & at, const std::string & keyword, const std::string & why) {
+    const std::string text = doc.path(at) + "/" + keyword + ": " + why;
+    if (!given.lenient) {
+        throw refusal(text);
+    }
+    warn(text + "; it is left out");
+}
+
+const json * normaliser::make(json value, const json & original) {
+    budget.spend(10);
+    made_values.push_back(std::move(value));
+    const json * out = &made_values.back();
+    made_ones.insert(out);
+    doc.stands_for(*out, original);
+    return out;
+}
+
+const json * normaliser::make_term(const term & t) {
+    if (!t.negated) {
+        return t.what;
+    }
+    const auto [entry, added] = made_by_term.emplace(t, nullptr);
+    if (added) {
+        made_terms.push_back(t);
+        entry->second = make({{term_key, made_terms.size() - 1}}, *t.what);
+    }
+    return entry->second;
+}
+
+int64_t normaliser::read_count(const json & at, const std::string & key, const json & value) {
+    const bool is_count = value.is_number() && value.get<double>() >= 0 && type_of(value) == of_integer;
+    if (!is_count) {
+        throw refusal(doc.path(at) + "/" + key + ": " + value.dump() + " is no count");
+    }
+    return (int64_t) std::min(value.get<double>(), 1e15);
+}
+
+std::optional<decimal> normaliser::read_number(const json & at, const std::string & key, const json & value) {
+    if (!value.is_number()) {
+        throw refusal(doc.path(at) + "/" + key + ": " + value.dump() + " is no number");
+    }
+    const std::string text   = value.dump();
+    const size_t      digits = (size_t) std::count_if(text.begin(), std::find(text.begin(), text.end(), 'e'),
+                                                      [](char c) { return c >= '0' && c <= '9'; });
+    auto              out    = read_decimal(text);
+    if (!out || (value.is_number_float() && digits > 16)) {
+        refuse(at, key, text + " has more digits than can be kept");
+        return std::nullopt;
+    }
+    return out;
+}
+
+const language * normaliser::pattern(const std::string & expression, const json & at, const char * keyword) {
+    const auto found = patterns.find(expression);
+    if (found != patterns.end()) {
+        return found->second.get();
+    }
+    try {
+        const auto made =
+            patterns.emplace(expression, std::make_unique<language>(::read_pattern(expression, budget)));
+        return made.first->second.get();
+    } catch (const pattern_error & e) {
+        refuse(at, keyword, "\"" + expression + "\": " + e.what() + " has no rule here");
+        return nullptr;
+    }
+}
+
+const language * normaliser::format_language(const std::string & name) {
+    const format_row * row = find_format(name);
+    if (row == nullptr) {
+        return nullptr;
+    }
+    auto & entry = patterns["\x01" + name];
+    if (!entry) {
+        entry = std::make_unique<language>(::read_pattern(row->pattern, budget));
+        if (row->n_max > 0) {
+            *entry = both(*entry, texts_of_length(0, (int64_t) row->n_max, budget), budget);
+        }
+    }
+    return entry.get();
+}
+
+//
+// division into alternatives
+//
+
+const std::vector<shape> & normaliser::shapes(const terms & all) {
+    auto & entry = known[all];
+    if (entry) {
+        return *entry;
+    }
+    partial p;
+    for (const term & t : all) {
+        p.todo.push_back({t, !t.negated, {}});
+    }
+    auto out = std::make_unique<std::vector<shape>>();
+    divide(std::move(p), *out, 0);
+    auto & again = known[all]; // the division may have asked for others
+    again        = std::move(out);
+    return *again;
+}
+
+void normaliser::divide(partial p, std::vector<shape> & out, int depth) {
+    if (depth > n_max_choices || out.size() > n_max_shapes) {
+        throw grammar_error("it is too large: its alternatives combine to more than " +
+                            std::to_string(n_max_shapes));
+    }
+    while (!p.todo.empty()) {
+        budget.spend(5);
+        const waiting w = std::move(p.todo.back());
+        p.todo.pop_back();
+        take(p, w);
+        if (p.made.types == 0) {
+            return;
+        }
+    }
+    if (p.choices.empty() || p.made.values) {
+        finish(p, out);
+        return;
+    }
+    if (depth > 0 && is_dead(p.made, 1)) {
+        return;
+    }
+    const choice next = std::move(p.choices.back());
+    p.choices.pop_back();
+    for (const auto & alternative : next) {
+        budget.spend(20 + (int64_t) p.seen.size());
+        partial q = p;
+        q.todo    = alternative;
+        divide(std::move(q), out, depth + 1);
+    }
+}
+
+void normaliser::finish(partial & p, std::vector<shape> & out) {
+    shape & s = p.made;
+    if (s.values) {
+        std::vector<json> kept;
+        for (const json & value : *s.values) {
+            budget.spend(5);
+            const bool fits =
+                std::all_of(p.seen.begin(), p.seen.end(), [&](const term & t) { return is_valid(value, t); });
+            if (fits) {
+                kept.push_back(value);
+            }
+        }
+        s.values = std::move(kept);
+        if (s.values->empty()) {
+            return;
+        }
+    } else if (!given.open && !s.is_typed && (s.types & s.implied) != 0) {
+        s.types &= s.implied;
+    }
+    if (!is_dead(s, 1)) {
+        out.push_back(std::move(s));
+    }
+}
+
+void normaliser::take(partial & p, const waiting & w) {
+    const json & s = *w.what.what;
+    if (!p.seen.insert(w.what).second) {
+        return;
+    }
+    if (p.seen.size() > 5000) {
+        throw grammar_error("it is too large: more than 5000 schemas hold at one place");
+    }
+    if (s.is_boolean()) {
+        p.made.types = s.get<bool>() != w.what.negated ? p.made.types : 0;
+        return;
+    }
+    if (!s.is_object()) {
+        throw refusal(doc.path(s) + ": " + s.type_name() + " is no schema");
+    }
+    if (w.what.negated) {
+        take_opposite(p, w);
+        return;
+    }
+    waiting here = w;
+    if (s.contains("unevaluatedProperties") || s.contains("unevaluatedItems")) {
+        here.scopes.push_back(n_scopes);
+        p.made.rest.push_back({n_scopes++, &s});
+    }
+    const bool only_reference = doc.draft() <= 7 && s.contains("$ref") && !is_made(s);
+    for (const auto & [key, value] : s.items()) {
+        const auto found = readers().find(key);
+        if (found != readers().end() && (!only_reference || key == "$ref")) {
+            (this->*found->second)(p, here, key, value);
+        }
+        if (p.made.types == 0) {
+            return;
+        }
+    }
+}
+
+const std::map<std::string, normaliser::reader> & normaliser::readers() {
+    using n                                         = normaliser;
+    static const std::map<std::string, reader> rows = {
+        {"$ref", &n::read_reference},
+        {"$dynamicRef", &n::read_reference},
+        {"$recursiveRef", &n::read_reference},
+        {"type", &n::read_type},
+        {"enum", &n::read_values},
+        {"const", &n::read_values},
+        {"allOf", &n::read_all_of},
+        {"extends", &n::read_all_of},
+        {"anyOf", &n::read_any_of},
+        {"oneOf", &n::read_one_of},
+        {"not", &n::read_not},
+        {"if", &n::read_if},
+        {"minLength", &n::read_length},
+        {"maxLength", &n::read_length},
+        {"pattern", &n::read_pattern},
+        {"format", &n::read_format},
+        {"minimum", &n::read_bound},
+        {"maximum", &n::read_bound},
+        {"exclusiveMinimum", &n::read_bound},
+        {"exclusiveMaximum", &n::read_bound},
+        {"multipleOf", &n::read_multiple},
+        {"divisibleBy", &n::read_multiple},
+        {"properties", &n::read_object},
+        {"patternProperties", &n::read_object},
+        {"additionalProperties", &n::read_object},
+        {"minProperties", &n::read_length},
+        {"maxProperties", &n::read_length},
+        {"required", &n::read_required},
+        {"dependencies", &n::read_dependent},
+        {"dependentRequired", &n::read_dependent},
+        {"dependentSchemas", &n::read_dependent},
+        {"propertyNames", &n::read_names},
+        {"items", &n::read_array},
+        {"prefixItems", &n::read_array},
+        {"additionalItems", &n::read_array},
+        {"minItems", &n::read_length},
+        {"maxItems", &n::read_length},
+        {"contains", &n::read_contains},
+        {"uniqueItems", &n::read_unique},
+        {not_pattern_key, &n::read_made},
+        {not_values_key, &n::read_made},
+        {term_key, &n::read_made},
+    };
+    return rows;
+}
+
+//
+// keywords
+//
+
+const json * normaliser::target(const json & from, const std::string & key, const json & value) {
+    if (!value.is_string()) {
+        throw refusal(doc.path(from) + "/" + key + ": " + value.type_name() + " is no reference");
+    }
+    const std::string name = value.get<std::string>();
+    const json *      to   = nullptr;
+    if (key == "$dynamicRef" && name.find('#') != std::string::npos) {
+        const std::string anchor = name.substr(name.find('#') + 1);
+        to                       = doc.find(from, name);
+        // a pointer, or an anchor that is not dynamic, is a reference as any other
+        const bool is_static = to != nullptr && !(to->is_object() && to->contains("$dynamicAnchor") &&
+                                                  (*to)["$dynamicAnchor"] == anchor);
+        to                   = is_static ? to : doc.find_dynamic(anchor);
+    } else {
+        to = doc.find(from, name);
+    }
+    if (to == nullptr) {
+        refuse(from, key,
+               "\"" + name + "\" is not in this document" +
+                   (key == "$dynamicRef" ? ", or depends on the way to it" : ""));
+    }
+    return to;
+}
+
+void normaliser::read_reference(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (const json * to = target(*w.what.what, key, value)) {
+        if (p.seen.count({to, false}) > 0 && to == w.what.what) {
+            throw refusal(doc.path(*w.what.what) + "/" + key + ": \"" + value.get<std::string>() +
+                          "\" refers to itself");
+        }
+        p.todo.push_back({{to, false}, w.positive, w.scopes});
+    }
+}
+
+void normaliser::read_type(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (value.is_array() &&
+        std::any_of(value.begin(), value.end(), [](const json & one) { return one.is_object(); })) {
+        choice out; // draft 3
+        for (const json & one : value) {
+            const json * what = one.is_object() ? &one : make({{"type", one}}, *w.what.what);
+            out.push_back({{{what, false}, w.positive, w.scopes}});
+        }
+        p.choices.push_back(std::move(out));
+        return;
+    }
+    const unsigned types = types_named(value);
+    if (types == 0 && !(value.is_array() && value.empty())) {
+        refuse(*w.what.what, key, value.dump() + " is no type");
+        return;
+    }
+    p.made.types &= types;
+    p.made.is_typed = p.made.is_typed || w.positive;
+}
+
+void normaliser::read_values(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (key == "enum" && !value.is_array()) {
+        throw refusal(doc.path(*w.what.what) + "/enum: " + value.type_name() + " is no list");
+    }
+    std::vector<json> values;
+    for (const json & one : key == "enum" ? value : json::array({value})) {
+        const auto is_it = [&one](const json & other) { return same(one, other); };
+        budget.spend(1 + (int64_t) (values.size() + (p.made.values ? p.made.values->size() : 0)) / 64);
+        const bool kept = !p.made.values || std::any_of(p.made.values->begin(), p.made.values->end(), is_it);
+        const bool new_one = values.size() > 2000 || std::none_of(values.begin(), values.end(), is_it);
+        if (kept && new_one) {
+            values.push_back(one);
+        }
+    }
+    p.made.values = std::move(values);
+}
+
+static const json & schema_list(const json & value, const std::string & where) {
+    if (!value.is_array()) {
+        throw refusal(where + ": " + value.type_name() + " is no list of schemas");
+    }
+    return value;
+}
+
+void normaliser::read_all_of(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (key == "extends" && doc.draft() != 4) {
+        return;
+    }
+    if (value.is_object()) { // draft 3's extends
+        p.todo.push_back({{&value, false}, w.positive, w.scopes});
+        return;
+    }
+    for (const json & one : schema_list(value, doc.path(*w.what.what) + "/" + key)) {
+        p.todo.push_back({{&one, false}, w.positive, w.scopes});
+    }
+}
+
+void normaliser::read_any_of(partial & p, const waiting & w, const std::string & key, const json & value) {
+    choice out;
+    for (const json & one : schema_list(value, doc.path(*w.what.what) + "/" + key)) {
+        out.push_back({{{&one, false}, w.positive, w.scopes}});
+    }
+    p.choices.push_back(std::move(out));
+}
+
+bool normaliser::is_disjoint(const json & a, const json & b) {
+    const auto [entry, added] = disjoint.emplace(std::minmax(&a, &b), 0);
+    int & out                 = entry->second;
+    if (added) {
+        budget.spend(10);
+        out = is_empty(together({{&a, false}, {&b, false}}), 1) ? 1 : 0;
+    }
+    return out == 1;
+}
+
+// Each alternative, and the opposites of all others that it does not exclude anyway.
+void normaliser::read_one_of(partial & p, const waiting & w, const std::string & key, const json & value) {
+    choice       out;
+    const json & list = schema_list(value, doc.path(*w.what.what) + "/" + key);
+    for (const json & one : list) {
+        std::vector<waiting> all = {{{&one, false}, w.positive, w.scopes}};
+        for (const json & other : list) {
+            if (&one != &other && !is_disjoint(one, other)) {
+                all.insert(all.begin(), {{&other, true}, false, {}}); // taken last
+            }
+        }
+        out.push_back(std::move(all));
+    }
+    p.choices.push_back(std::move(out));
+}
+
+void normaliser::read_not(partial & p, const waiting & w, const std::string & key, const json & value) {
+    (void) key;
+    p.todo.insert(p.todo.begin(), {{&value, true}, false, {}});
+    (void) w;
+}
+
+void normaliser::read_if(partial & p, const waiting & w, const std::string & key, const json & value) {
+    (void) key;
+    const json &         s   = *w.what.what;
+    std::vector<waiting> yes = {{{&value, false}, w.positive, w.scopes}}, no = {{{&value, true}, false, {}}};
+    if (!s.contains("then") && !s.contains("else")) {
+        return;
+    }
+    if (s.contains("then")) {
+        yes.push_back({{&s["then"], false}, w.positive, w.scopes});
+    }
+    if (s.contains("else")) {
+        no.push_back({{&s["else"], false}, w.positive, w.scopes});
+    }
+    p.choices.push_back({yes, no});
+}
+
+void normaliser::read_length(partial & p, const waiting & w, const std::string & key, const json & value) {
+    const bool    is_low = key[1] == 'i';
+    const int64_t n      = read_count(*w.what.what, key, value);
+    shape &       s      = p.made;
+    const bool    length = key.find("Length") != std::string::npos,
+                  items  = key.find("Items") != std::string::npos;
+    int64_t &     low    = length ? s.min_length : items ? s.min_items : s.min_properties;
+    int64_t &     high   = length ? s.max_length : items ? s.max_items : s.max_properties;
+    if (is_low) {
+        low = std::max(low, n);
+    } else {
+        high = high < 0 ? n : std::min(high, n);
+    }
+    s.implied |= w.positive ? (length ? of_string : items ? of_array : of_object) : 0u;
+}
+
+void normaliser::read_pattern(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (!value.is_string()) {
+        throw refusal(doc.path(*w.what.what) + "/" + key + ": " + value.type_name() + " is no string");
+    }
+    p.made.implied |= w.positive ? of_string : 0u;
+    if ((p.made.types & of_string) == 0) {
+        return;
+    }
+    const std::string expression = value.get<std::string>();
+    if (const language * l = pattern(expression, *w.what.what, "pattern")) {
+        p.made.texts.push_back(l);
+        p.made.texts_key += "\n+" + expression;
+    }
+}
+
+void normaliser::read_format(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (!value.is_string() || (p.made.types & of_string) == 0) {
+        return;
+    }
+    const std::string name = value.get<std::string>();
+    const language *  l    = format_language(name);
+    if (l == nullptr) {
+        static const std::set<std::string> of_numbers = {"int32",  "int64", "float",
+                                                         "double", "int",   "integer"};
+        if (of_numbers.count(name) == 0) {
+            warn(doc.path(*w.what.what) + "/" + key + ": \"" + name +
+                 "\" is not known here, and says nothing");
+        }
+        return;
+    }
+    p.made.texts.push_back(l);
+    p.made.texts_key += "\nf" + name;
+    p.made.implied |= w.positive ? of_string : 0u;
+}
+
+void normaliser::read_bound(partial & p, const waiting & w, const std::string & key, const json & value) {
+    const json & s         = *w.what.what;
+    const bool   is_low    = key == "minimum" || key == "exclusiveMinimum";
+    const bool   exclusive = key[0] == 'e';
+    if (exclusive && value.is_boolean()) {
+        return; // draft 4: it belongs to the bound beside it
+    }
+    p.made.implied |= w.positive ? of_integer | of_other : 0u;
+    const auto d = read_number(s, key, value);
+    if (!d) {
+        return;
+    }
+    const char * const beside = is_low ? "exclusiveMinimum" : "exclusiveMaximum";
+    const bool open   = exclusive || (s.contains(beside) && s[beside].is_boolean() && s[beside].get<bool>());
+    number_bounds & n = p.made.numbers;
+    auto &          bound   = is_low ? n.low : n.high;
+    bool &          is_open = is_low ? n.low_open : n.high_open;
+    const int       c       = bound ? compare(*d, *bound) * (is_low ? 1 : -1) : 1;
+    is_open                 = c > 0 ? open : c == 0 ? is_open || open : is_open;
+    bound                   = c > 0 ? d : bound;
+}
+
+void normaliser::read_multiple(partial & p, const waiting & w, const std::string & key, const json & value) {
+    p.made.implied |= w.positive ? of_integer | of_other : 0u;
+    if (const auto d = read_number(*w.what.what, key, value); d && !d->is_zero()) {
+        p.made.multiples.push_back(*d);
+    }
+}
+
+void normaliser::read_object(partial & p, const waiting & w, const std::string & key, const json & value) {
+    const json & s = *w.what.what;
+    if (key != "additionalProperties" && !value.is_object()) {
+        throw refusal(doc.path(s) + "/" + key + ": " + value.type_name() + " is no object");
+    }
+    p.made.implied |= w.positive ? of_object : 0u;
+    const auto known_part = [&s](const part & other) { return other.what == &s; };
+    if (std::none_of(p.made.objects.begin(), p.made.objects.end(), known_part)) {
+        p.made.objects.push_back({&s, w.positive, w.scopes});
+    }
+}
+
+void normaliser::read_required(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (!value.is_array()) {
+        return; // draft 3 has booleans at the properties
+    }
+    (void) key;
+    p.made.implied |= w.positive ? of_object : 0u;
+    for (const json & name : value) {
+        if (!name.is_string()) {
+            continue;
+        }
+        const auto text = name.get<std::string>();
+        for (auto * list : {&p.made.required, &p.made.required_positive}) {
+            const bool wanted = list == &p.made.required || w.positive;
+            if (wanted && std::find(list->begin(), list->end(), text) == list->end()) {
+                list->push_back(text);
+            }
+        }
+    }
+}
+
+void normaliser::read_dependent(partial & p, const waiting & w, const std::string & key, const json & value) {
+    const json & s = *w.what.what;
+    if (!value.is_object()) {
+        throw refusal(doc.path(s) + "/" + key + ": " + value.type_name() + " is no object");
+    }
+    p.made.implied |= w.positive ? of_object : 0u;
+    for (const auto & [name, then] : value.items()) {
+        const json *         absent  = make({{"properties", {{name, false}}}}, s);
+        json                 present = {{"type", "object"}, {"required", json::array({name})}};
+        std::vector<waiting> has;
+        if (then.is_array() || then.is_string()) {
+            for (const json & other : then.is_array() ? then : json::array({then})) {
+                present["required"].push_back(other);
+            }
+        } else {
+            has.push_back({{&then, false}, w.positive, w.scopes});
+        }
+        has.push_back({{make(present, s), false}, w.positive, {}});
+        p.choices.push_back({{{{absent, false}, false, {}}}, has});
+    }
+}
+
+void normaliser::read_names(partial & p, const waiting & w, const std::string & key, const json & value) {
+    (void) key;
+    p.made.implied |= w.positive ? of_object : 0u;
+    p.made.names.push_back({&value, false});
+}
+
+void normaliser::read_array(partial & p, const waiting & w, const std::string & key, const json & value) {
+    (void) key;
+    (void) value;
+    const json & s = *w.what.what;
+    p.made.implied |= w.positive && key != "additionalItems" ? of_array : 0u;
+    const auto known_part = [&s](const part & other) { return other.what == &s; };
+    if (std::none_of(p.made.arrays.begin(), p.made.arrays.end(), known_part)) {
+        p.made.arrays.push_back({&s, w.positive, w.scopes});
+    }
+}
+
+void normaliser::read_contains(partial & p, const waiting & w, const std::string & key, const json & value) {
+    const json & s    = *w.what.what;
+    const bool   has  = doc.draft() >= 2019;
+    const auto   read = [&](const char * name, int64_t otherwise) {
+        return has && s.contains(name) ? read_count(s, name, s[name]) : otherwise;
+    };
+    (void) key;
+    p.made.implied |= w.positive ? of_array : 0u;
+    p.made.contains.push_back({{&value, false}, &s, read("minContains", 1), read("maxContains", -1)});
+}
+
+void normaliser::read_unique(partial & p, const waiting & w, const std::string & key, const json & value) {
+    (void) key;
+    if (value.is_boolean() && value.get<bool>()) {
+        p.made.unique = w.what.what;
+    }
+}
+
+void normaliser::read_made(partial & p, const waiting & w, const std::string & key, const json & value) {
+    if (!is_made(*w.what.what)) {
+        return; // a keyword of the schema's own, which nobody knows
+    }
+    if (key == term_key) {
+        p.todo.insert(p.todo.begin(), {made_terms[value.get<size_t>()], false, {}});
+    } else if (key == not_values_key) {
+        for (const json & one : value) {
+            p.made.other_than.push_back(one);
+        }
+    } else if (const language * l = pattern(value.get<std::string>(), *w.what.what, "pattern")) {
+        p.made.not_texts.push_back(l);
+        p.made.texts_key += "\n-" + value.get<std::string>();
+    }
+}
+
+//
+// opposites
+//
+
+void normaliser::add_opposite(choice & out, const json & made, const json & s) {
+    out.push_back({{{make(made, s), false}, false, {}}});
+}
+
+// An alternative in which a member, or the items, must be the opposite of a schema: at `key`, and at `name` in it.
+void normaliser::add_opposite_below(choice & out, json made, const json & s, const json & below,
+                                    const char * key, const std::string & name) {
+    const json opposite = *make_term({&below, true});
+    if (std::string(key) == "properties") {
+        made[key][name] = opposite;
+    } else {
+        made[key] = opposite;
+    }
+    const json * kept = make(made, s);
+    const json * part = std::string(key) == "properties" ? &(*kept)[key][name] : &(*kept)[key];
+    made_ones.insert(part);
+    doc.stands_for(*part, below);
+    out.push_back({{{kept, false}, false, {}}});
+}
+
+std::optional<bool> normaliser::oppose_values(const std::string & key, const json & value, const waiting & w,
+                                              choice & out) {
+    const json & s = *w.what.what;
+    if (key == "type") {
+        const auto is_schema = [](const json & one) { return !one.is_string(); };
+        if (value.is_array() && std::any_of(value.begin(), value.end(), is_schema)) {
+            return false;
+        }
+        if (const unsigned others = of_all & ~types_named(value)) {
+            add_opposite(out, {{"type", names_of(others)}}, s);
+        }
+        return true;
+    }
+    if (key == "enum" || key == "const") {
+        add_opposite(out, {{not_values_key, key == "enum" ? value : json::array({value})}}, s);
+        return true;
+    }
+    if (key == "pattern") {
+        add_opposite(out, {{"type", "string"}, {not_pattern_key, value}}, s);
+        return true;
+    }
+    if (key == "format") {
+        return !value.is_string() || find_format(value.get<std::string>()) == nullptr;
+    }
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_bounds(const std::string & key, const json & value, const waiting & w,
+                                              choice & out) {
+    struct opposite {
+        const char * type;
+        const char * bound;   // of the opposite
+        const char * if_open; // the same, where this flag of draft 4 holds
+        const char * flag;
+    };
+    static const std::map<std::string, opposite> numbers = {
+        {"minimum", {"number", "exclusiveMaximum", "maximum", "exclusiveMinimum"}},
+        {"maximum", {"number", "exclusiveMinimum", "minimum", "exclusiveMaximum"}},
+        {"exclusiveMinimum", {"number", "maximum", nullptr, nullptr}},
+        {"exclusiveMaximum", {"number", "minimum", nullptr, nullptr}},
+    };
+    static const std::map<std::string, opposite> counts = {
+        {"minLength", {"string", "maxLength", nullptr, nullptr}},
+        {"maxLength", {"string", "minLength", nullptr, nullptr}},
+        {"minItems", {"array", "maxItems", nullptr, nullptr}},
+        {"maxItems", {"array", "minItems", nullptr, nullptr}},
+        {"minProperties", {"object", "maxProperties", nullptr, nullptr}},
+        {"maxProperties", {"object", "minProperties", nullptr, nullptr}},
+    };
+    const json & s = *w.what.what;
+    if (const auto found = numbers.find(key); found != numbers.end()) {
+        const opposite & o       = found->second;
+        const bool       is_open = o.flag != nullptr && s.contains(o.flag) && s[o.flag] == true;
+        if (!value.is_boolean()) {
+            add_opposite(out, {{"type", o.type}, {is_open ? o.if_open : o.bound, value}}, s);
+        }
+        return true;
+    }
+    if (const auto found = counts.find(key); found != counts.end()) {
+        const bool    is_low = key[1] == 'i';
+        const int64_t n      = read_count(s, key, value) + (is_low ? -1 : 1);
+        if (n >= 0) {
+            add_opposite(out, {{"type", found->second.type}, {found->second.bound, n}}, s);
+        }
+        return true;
+    }
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_others(const std::string & key, const json & value, const waiting & w,
+                                              choice & out) {
+    const auto opposite_of = [](const json & one) { return waiting{{&one, true}, false, {}}; };
+    if (key == "allOf") {
+        for (const json & one : value) {
+            out.push_back({opposite_of(one)});
+        }
+        return true;
+    }
+    if (key == "anyOf" || key == "oneOf") { // none of them: for oneOf there would be more
+        std::vector<waiting> all;
+        for (const json & one : value) {
+            all.push_back(opposite_of(one));
+        }
+        out.push_back(std::move(all));
+        return true;
+    }
+    if (key == "not") {
+        out.push_back({{{&value, false}, false, {}}});
+        return true;
+    }
+    if (key == "$ref") {
+        if (const json * to = target(*w.what.what, key, value)) {
+            out.push_back({opposite_of(*to)});
+        }
+        return true;
+    }
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_members(const std::string & key, const json & value, const waiting & w,
+                                               choice & out) {
+    const json & s = *w.what.what;
+    if (key == "required") {
+        for (const json & name : value.is_array() ? value : json::array()) {
+            add_opposite(out, {{"type", "object"}, {"properties", {{name.get<std::string>(), false}}}}, s);
+        }
+        return true;
+    }
+    if (key == "properties") {
+        for (const auto & [name, one] : value.items()) {
+            if (one != true) {
+                add_opposite_below(out, {{"type", "object"}, {"required", json::array({name})}}, s, one,
+                                   "properties", name);
+            }
+        }
+        return true;
+    }
+    if (key == "items" && !s.contains("prefixItems") && !value.is_array()) {
+        if (value == false) {
+            add_opposite(out, {{"type", "array"}, {"minItems", 1}}, s);
+        } else if (!value.is_boolean()) {
+            add_opposite_below(out, {{"type", "array"}}, s, value, "contains", "");
+        }
+        return true;
+    }
+    if (key == "contains" && !s.contains("minContains") && !s.contains("maxContains")) {
+        add_opposite_below(out, {{"type", "array"}}, s, value, "items", "");
+        return true;
+    }
+    if (key == "additionalProperties" || key == "additionalItems" || key == "uniqueItems") {
+        return value.is_boolean() && value.get<bool>() == (key[0] == 'a'); // then it says nothing
+    }
+    return std::nullopt;
+}
+
+bool normaliser::oppose(const std::string & key, const json & value, const waiting & w, choice & out) {
+    for (const auto by : {&normaliser::oppose_values, &normaliser::oppose_bounds, &normaliser::oppose_others,
+                          &normaliser::oppose_members}) {
+        if (const auto found = (this->*by)(key, value, w, out)) {
+            return *found;
+        }
+    }
+    return readers().count(key) == 0 && key != "unevaluatedProperties" && key != "unevaluatedItems";
+}
+
+void normaliser::take_opposite(partial & p, const waiting & w) {
+    const json & s = *w.what.what;
+    if (is_made(s) && s.contains(term_key)) {
+        const term & t = made_terms[s[term_key].get<size_t>()];
+        p.todo.insert(p.todo.begin(), {{t.what, !t.negated}, false, {}});
+        return;
+    }
+    if (s.contains("type") && (p.made.types & types_named(s["type"])) == 0) {
+        return; // it holds anyway
+    }
+    choice      out;
+    std::string without;
+    const bool  only_reference = doc.draft() <= 7 && s.contains("$ref");
+    for (const auto & [key, value] : s.items()) {
+        if ((only_reference && key != "$ref") || key == "then" || key == "else") {
+            continue;
+        }
+        if (!oppose(key, value, w, out)) {
+            without = key;
+        }
+    }
+    if (out.empty() && !without.empty()) {
+        refuse(s, without, "the opposite of this keyword has no rule here (for not, oneOf, if)");
+        return;
+    }
+    if (out.empty()) {
+        p.made.types = 0;
+        return;
+    }
+    if (out.size() == 1) {
+        p.todo.insert(p.todo.begin(), out[0].begin(), out[0].end());
+        return;
+    }
+    p.choices.push_back(std::move(out));
+}
+
+//
+// members
+//
+
+static bool has(const json & s, const char * key) {
+    return s.is_object() && s.contains(key);
+}
+
+terms normaliser::property(const shape & s, const std::string & name) {
+    terms            out;
+    std::vector<int> covered;
+    for (const part & one : s.objects) {
+        bool found = false;
+        if (has(*one.what, "properties") && (*one.what)["properties"].contains(name)) {
+            out.push_back({&(*one.what)["properties"][name], false});
+            found = true;
+        }
+        if (has(*one.what, "patternProperties")) {
+            for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
+                const language * l = pattern(expression, *one.what, "patternProperties");
+                if (l != nullptr && l->holds(name)) {
+                    out.push_back({&value, false});
+                    found = true;
+                }
+            }
+        }
+        if (!found && has(*one.what, "additionalProperties")) {
+            out.push_back({&(*one.what)["additionalProperties"], false});
+            found = true;
+        }
+        if (found) {
+            covered.insert(covered.end(), one.scopes.begin(), one.scopes.end());
+        }
+    }
+    for (const auto & r : s.rest) {
+        if (has(*r.what, "unevaluatedProperties") &&
+            std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
+            out.push_back({&(*r.what)["unevaluatedProperties"], false});
+        }
+    }
+    return together(std::move(out));
+}
+
+terms normaliser::free_property(const shape & s, const std::set<std::string> & matched) {
+    terms            out;
+    std::vector<int> covered;
+    for (const part & one : s.objects) {
+        bool found = false;
+        if (has(*one.what, "patternProperties")) {
+            for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
+                if (matched.count(expression) > 0) {
+                    out.push_back({&value, false});
+                    found = true;
+                }
+            }
+        }
+        if (!found && has(*one.what, "additionalProperties")) {
+            out.push_back({&(*one.what)["additionalProperties"], false});
+            found = true;
+        }
+        if (found) {
+            covered.insert(covered.end(), one.scopes.begin(), one.scopes.end());
+        }
+    }
+    for (const auto & r : s.rest) {
+        if (has(*r.what, "unevaluatedProperties") &&
+            std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
+            out.push_back({&(*r.what)["unevaluatedProperties"], false});
+        }
+    }
+    return together(std::move(out));
+}
+
+terms normaliser::item(const shape & s, size_t i) {
+    terms            out;
+    std::vector<int> covered;
+    for (const part & one : s.arrays) {
+        const json * first = has(*one.what, "prefixItems") ? &(*one.what)["prefixItems"] : nullptr;
+        const json * items = has(*one.what, "items") ? &(*one.what)["items"] : nullptr;
+        const json * after = items;
+        if (items != nullptr && items->is_array()) {
+            first = items;
+            after = has(*one.what, "additionalItems") ? &(*one.what)["additionalItems"] : nullptr;
+        }
+        const bool   is_first = first != nullptr && first->is_array() && i < first->size();
+        const json * what     = is_first ? &(*first)[i] : after;
+        if (what != nullptr) {
+            out.push_back({what, false});
+            covered.insert(covered.end(), one.scopes.begin(), one.scopes.end());
+        }
+    }
+    for (const auto & r : s.rest) {
+        if (has(*r.what, "unevaluatedItems") &&
+            std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
+            out.push_back({&(*r.what)["unevaluatedItems"], false});
+        }
+    }
+    return together(std::move(out));
+}
+
+//
+// emptiness
+//
+
+bool normaliser::is_dead(const shape & s, int depth) {
+    unsigned types = s.types;
+    if (s.values) {
+        return s.values->empty();
+    }
+    if (s.max_length >= 0 && s.max_length < s.min_length) {
+        types &= ~of_string;
+    }
+    const number_bounds & n = s.numbers;
+    if (n.low && n.high) {
+        const int c = compare(*n.low, *n.high);
+        if (c > 0 || (c == 0 && (n.low_open || n.high_open))) {
+            types &= ~(of_integer | of_other);
+        }
+    }
+    if (s.max_items >= 0 && s.max_items < s.min_items) {
+        types &= ~of_array;
+    }
+    if ((types & of_object) != 0) {
+        bool dead = s.max_properties >= 0 &&
+                    s.max_properties < std::max(s.min_properties, (int64_t) s.required.size());
+        for (size_t i = 0; i < s.required.size() && !dead && depth < n_max_depth; i++) {
+            const terms all = property(s, s.required[i]);
+            dead            = !all.empty() && is_empty(all, depth + 1);
+        }
+        types &= dead ? ~of_object : of_all;
+    }
+    return types == 0;
+}
+
+bool normaliser::is_empty(const terms & all, int depth) {
+    for (const term & t : all) {
+        if (t.what->is_boolean() && t.what->get<bool>() == t.negated) {
+            return true;
+        }
+    }
+    if (all.size() == 1 || depth > n_max_depth || nesting > 30) {
+        return false; // a schema of its own is seldom empty; that shows when its rules are made
+    }
+    if (!active.insert(all).second) {
+        return false;
+    }
+    nesting++;
+    bool out = false;
+    try {
+        const auto & list = shapes(all);
+        out = std::all_of(list.begin(), list.end(), [&](const shape & s) { return is_dead(s, depth + 1); });
+    } catch (const refusal &) { // it comes again where the schema is used
+        out = false;
+    }
+    nesting--;
+    active.erase(all);
+    return out;
+}
+
+//
+// texts
+//
+
+language normaliser::text_language(const shape & s) {
+    language out = every_text();
+    for (const language * l : s.texts) {
+        out = out.is_everything() ? *l : both(out, *l, budget);
+    }
+    for (const language * l : s.not_texts) {
+        out = without(out, *l, budget);
+    }
+    std::vector<std::string> others;
+    for (const json & value : s.other_than) {
+        if (value.is_string()) {
+            others.push_back(value.get<std::string>());
+        }
+    }
+    if (!others.empty()) {
+        out = without(out, these_texts(others, budget), budget);
+    }
+    if (s.min_length > 0 || s.max_length >= 0) {
+        const int64_t most = std::max<int64_t>(s.min_length, 2048); // states of a pattern, times the length
+        const int64_t high = s.max_length >= most ? most : s.max_length;
+        out                = both(out, texts_of_length(s.min_length, high, budget), budget);
+    }
+    return out;
+}
+
+language normaliser::strings(const terms & all) {
+    language out;
+    for (const shape & s : shapes(all)) {
+        if (s.values) {
+            std::vector<std::string> texts;
+            for (const json & value : *s.values) {
+                if (value.is_string()) {
+                    texts.push_back(value.get<std::string>());
+                }
+            }
+            out = either_of(out, these_texts(texts, budget), budget);
+        } else if ((s.types & of_string) != 0) {
+            out = either_of(out, text_language(s), budget);
+        }
+    }
+    return out;
+}
+
+} // namespace schema

@@ -1,0 +1,221 @@
+// What a schema says, normalised: references followed, allOf and siblings merged, anyOf and oneOf divided. Each keyword
+// is read in one place. Makes no rules.
+#pragma once
+
+#include "grammar/schema/document.h"
+#include "grammar/schema/language.h"
+#include "grammar/schema/numbers.h"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace schema {
+
+struct options {
+    enum spaces { compact, one, free };
+
+    bool   lenient   = false; // what has no exact meaning is left out, with a warning
+    bool   open      = false; // what the standard allows beside the named properties and types is allowed
+    bool   any_order = false; // of properties
+    spaces space     = one;
+};
+
+// A schema that holds, or that does not.
+struct term {
+    const json * what    = nullptr;
+    bool         negated = false;
+    bool         operator<(const term & other) const {
+        return std::tie(what, negated) < std::tie(other.what, other.negated);
+    }
+    bool operator==(const term & other) const { return what == other.what && negated == other.negated; }
+};
+using terms = std::vector<term>; // all hold; sorted, each once
+
+enum : unsigned {
+    of_null    = 1,
+    of_boolean = 2,
+    of_integer = 4,
+    of_other   = 8, // numbers that are no integers
+    of_string  = 16,
+    of_array   = 32,
+    of_object  = 64,
+    of_all     = 127,
+};
+
+// A schema whose keywords say what the members of an object, or the items of an array, are.
+struct part {
+    const json *     what;
+    bool             positive; // it is no opposite of another one
+    std::vector<int> scopes;   // the unevaluated… keywords that see it
+};
+
+// One alternative of a schema.
+struct shape {
+    unsigned types    = of_all;
+    unsigned implied  = 0; // the types that its keywords speak of
+    bool     is_typed = false;
+
+    std::optional<std::vector<json>> values; // all that there are
+    std::vector<json>                other_than;
+
+    int64_t                       min_length = 0, max_length = -1;
+    std::vector<const language *> texts, not_texts;
+    std::string                   texts_key; // their names
+    number_bounds                 numbers;
+    std::vector<decimal>          multiples;
+
+    std::vector<part>        objects;
+    std::vector<std::string> required, required_positive;
+    std::vector<term>        names; // of properties
+    int64_t                  min_properties = 0, max_properties = -1;
+
+    struct contained {
+        term         what;
+        const json * place;
+        int64_t      low, high; // high -1: no limit
+    };
+    std::vector<part>      arrays;
+    std::vector<contained> contains;
+    int64_t                min_items = 0, max_items = -1;
+    const json *           unique = nullptr; // where it stands
+
+    struct unevaluated {
+        int          scope;
+        const json * what; // the schema that has the keyword
+    };
+    std::vector<unevaluated> rest;
+};
+
+class normaliser {
+  public:
+    normaliser(document & doc, const options & o, work_budget & budget)
+        : doc(doc), given(o), budget(budget) {}
+
+    // The alternatives of these schemas together. Throws refusal.
+    const std::vector<shape> & shapes(const terms & all);
+    bool                       is_empty(const terms & all, int depth = 0); // surely; false if it is not known
+    // What a property, or an item, of a shape must be. is_named: some keyword speaks of it.
+    terms property(const shape & s, const std::string & name);
+    terms item(const shape & s, size_t i);
+    // What a property is that has no name of its own, and whose name matches these patterns.
+    terms free_property(const shape & s, const std::set<std::string> & matched);
+    // The texts that these schemas allow.
+    language text_language(const shape & s);
+    language strings(const terms & all);
+
+    bool is_valid(const json & value, const term & t, int depth = 0);
+    bool is_valid(const json & value, const terms & all);
+
+    const language * pattern(const std::string & expression, const json & at, const char * keyword);
+    // Throws, or remembers a warning.
+    void refuse(const json & at, const std::string & keyword, const std::string & why);
+    void warn(const std::string & text) { warnings.insert(text); }
+
+    std::set<std::string> warnings;
+
+  private:
+    struct waiting {
+        term             what;
+        bool             positive = true;
+        std::vector<int> scopes;
+    };
+    using choice = std::vector<std::vector<waiting>>; // one of these must hold
+    struct partial {
+        shape                made;
+        std::vector<waiting> todo;
+        std::set<term>       seen;
+        std::vector<choice>  choices;
+    };
+    using reader = void (normaliser::*)(partial &, const waiting &, const std::string &, const json &);
+
+    static const std::map<std::string, reader> & readers();
+
+    void divide(partial p, std::vector<shape> & out, int depth);
+    void finish(partial & p, std::vector<shape> & out);
+    void take(partial & p, const waiting & w);
+    void take_opposite(partial & p, const waiting & w);
+    // The alternatives in which a keyword does not hold. False: it has none here. nullopt: another function's.
+    std::optional<bool> oppose_values(const std::string & key, const json & value, const waiting & w,
+                                      choice & out);
+    std::optional<bool> oppose_bounds(const std::string & key, const json & value, const waiting & w,
+                                      choice & out);
+    std::optional<bool> oppose_others(const std::string & key, const json & value, const waiting & w,
+                                      choice & out);
+    std::optional<bool> oppose_members(const std::string & key, const json & value, const waiting & w,
+                                       choice & out);
+    bool                oppose(const std::string & key, const json & value, const waiting & w, choice & out);
+    void                add_opposite(choice & out, const json & made, const json & s);
+    void add_opposite_below(choice & out, json made, const json & s, const json & below, const char * key,
+                            const std::string & name);
+
+    void read_reference(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_type(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_values(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_all_of(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_any_of(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_one_of(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_not(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_if(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_length(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_pattern(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_format(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_bound(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_multiple(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_object(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_required(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_dependent(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_names(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_array(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_contains(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_unique(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_made(partial & p, const waiting & w, const std::string & key, const json & value);
+
+    bool                   is_disjoint(const json & a, const json & b);
+    bool                   is_dead(const shape & s, int depth);
+    const json *           make(json value, const json & original);
+    const json *           make_term(const term & t);
+    const json *           target(const json & from, const std::string & key, const json & value);
+    bool                   is_made(const json & s) const { return made_ones.count(&s) > 0; }
+    int64_t                read_count(const json & at, const std::string & key, const json & value);
+    std::optional<decimal> read_number(const json & at, const std::string & key, const json & value);
+    const language *       format_language(const std::string & name);
+    bool is_valid_by(const std::string & key, const json & keyword, const json & value, const json & s,
+                     int depth);
+    std::optional<bool> is_valid_by_others(const std::string & key, const json & keyword, const json & value,
+                                           const json & s, int depth);
+    bool                is_valid_by_dependents(const json & keyword, const json & value, int depth);
+    bool                is_valid_text(const std::string & text, const shape & s);
+    bool                is_valid_number(const decimal & d, const shape & s);
+    bool                is_valid_array(const json & value, const shape & s, int depth);
+    bool                is_valid_object(const json & value, const shape & s, int depth);
+
+    document &      doc;
+    const options & given;
+    work_budget &   budget;
+
+    std::map<terms, std::unique_ptr<std::vector<shape>>> known;
+    std::map<std::pair<const json *, const json *>, int> disjoint; // 1: yes, 0: no or not yet known
+    std::map<std::string, std::unique_ptr<language>>     patterns;
+    std::deque<json>                                     made_values;
+    std::set<const json *>                               made_ones;
+    std::vector<term>                                    made_terms;
+    std::map<term, const json *>                         made_by_term;
+    std::set<terms>                                      active; // emptiness is being looked for
+    int                                                  n_scopes = 0, nesting = 0;
+};
+
+// Whether two values are the same in JSON Schema's sense: 1 and 1.0 are, the order of properties is nothing.
+bool     same(const json & a, const json & b);
+unsigned type_of(const json & value);
+// A sorted list in which each is once.
+terms together(terms all);
+
+} // namespace schema

@@ -1,0 +1,190 @@
+// engine-tests --admits: whether values are admitted by schemas, for benchmarks/structure.py. Each line of stdin is
+// {"schema": text, "values": [texts of JSON], "lenient", "open", "any_order": booleans, "space": name, "texts": how
+// many random ones to make, "seed"}; each line of stdout is {"error": text} or {"warnings": [], "admitted":
+// [booleans], "texts": [], "ms": of the compilation}.
+#include "cases.h"
+
+#include "grammar/automaton.h"
+#include "grammar/schema/compile.h"
+#include "util/json.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <set>
+#include <tuple>
+
+namespace {
+
+using json = nlohmann::ordered_json;
+
+// Whether some way to write a value is admitted: the properties may come in any order.
+class writer {
+  public:
+    explicit writer(automaton & machine) : machine(machine) {}
+
+    bool admits(const json & value) {
+        n_left = 1000000;
+        return write(value, automaton::first, [this](int32_t at) { return machine[at].may_end; });
+    }
+
+  private:
+    using then  = std::function<bool(int32_t)>;
+    using tried = std::set<std::pair<int32_t, std::vector<bool>>>;
+
+    int32_t text(int32_t at, const std::string & utf8) {
+        n_left -= (int64_t) utf8.size();
+        return at == automaton::dead || n_left < 0 ? automaton::dead : machine.step_by_text(at, utf8);
+    }
+
+    bool literal(int32_t at, const std::string & utf8, const then & next) {
+        const int32_t to = text(at, utf8);
+        return to != automaton::dead && next(to);
+    }
+
+    bool write(const json & value, int32_t at, const then & next) {
+        if (value.is_object()) {
+            const int32_t to = text(at, "{");
+            tried         seen; // what follows the object is the same in all of its ways
+            return to != automaton::dead &&
+                   members(value, std::vector<bool>(value.size()), 0, to, next, seen);
+        }
+        if (value.is_array()) {
+            const int32_t to = text(at, "[");
+            return to != automaton::dead && items(value, 0, to, next);
+        }
+        if (value.is_number_float()) {
+            char whole[64];
+            snprintf(whole, sizeof(whole), "%.0f", value.get<double>());
+            const bool is_whole = json::parse(whole) == value && strlen(whole) < 20;
+            return literal(at, value.dump(), next) || (is_whole && literal(at, whole, next));
+        }
+        if (value.is_string()) {
+            std::string out;
+            append_json_string(out, value.get<std::string>());
+            return literal(at, out, next);
+        }
+        return literal(at, value.dump(), next);
+    }
+
+    bool items(const json & value, size_t i, int32_t at, const then & next) {
+        if (i == value.size()) {
+            return literal(at, "]", next);
+        }
+        const int32_t to = i > 0 ? text(at, ",") : at;
+        return to != automaton::dead &&
+               write(value[i], to, [&, i](int32_t then_at) { return items(value, i + 1, then_at, next); });
+    }
+
+    bool members(const json & value, const std::vector<bool> & written, size_t n, int32_t at,
+                 const then & next, tried & seen) {
+        if (n == value.size()) {
+            return literal(at, "}", next);
+        }
+        if (!seen.insert({at, written}).second) {
+            return false;
+        }
+        const int32_t to = n > 0 ? text(at, ",") : at;
+        size_t        i  = 0;
+        for (auto member = value.begin(); member != value.end() && to != automaton::dead; ++member, i++) {
+            std::string name;
+            append_json_string(name, member.key());
+            const int32_t behind = written[i] ? automaton::dead : text(to, name + ":");
+            if (behind == automaton::dead) {
+                continue;
+            }
+            std::vector<bool> more = written;
+            more[i]                = true;
+            const auto go_on       = [&](int32_t a) { return members(value, more, n + 1, a, next, seen); };
+            if (write(member.value(), behind, go_on)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    automaton & machine;
+    int64_t     n_left = 0;
+};
+
+// A text of the grammar, by random bytes; empty: it did not end within so many.
+std::string random_text(automaton & machine, std::mt19937 & random) {
+    static const int n_most = 3000;
+    std::string      out;
+    int32_t          at = automaton::first;
+    while ((int) out.size() < n_most) {
+        std::string next, ends; // bytes that may come; those that end a string, a list, an object
+        for (int b = 0; b < 256; b++) {
+            machine.begin_step();
+            if (machine.step(at, (uint8_t) b) != automaton::dead) {
+                (strchr("\"]}", b) != nullptr && b != 0 ? ends : next) += (char) b;
+            }
+        }
+        const bool end = !ends.empty() && (next.empty() || random() % 4 == 0);
+        if (machine[at].may_end && ((next.empty() && ends.empty()) || random() % 2 == 0)) {
+            return out;
+        }
+        const std::string & from = end ? ends : next;
+        const char          c    = from[random() % from.size()];
+        out += c;
+        at = machine.step(at, (uint8_t) c);
+    }
+    return "";
+}
+
+json answer(const json & line) {
+    schema::options given;
+    given.lenient          = line.value("lenient", false);
+    given.open             = line.value("open", false);
+    given.any_order        = line.value("any_order", false);
+    const std::string name = line.value("space", "one");
+    given.space            = name == "free"      ? schema::options::free
+                             : name == "compact" ? schema::options::compact
+                                                 : schema::options::one;
+    using clock            = std::chrono::steady_clock;
+    const auto begin       = clock::now();
+    const auto ms = [&] { return std::chrono::duration<double, std::milli>(clock::now() - begin).count(); };
+    schema::compiled made;
+    try {
+        made = schema::compile(line["schema"].get<std::string>(), given);
+        if (const int32_t r = made.rules.find_left_recursion(); r >= 0) {
+            return {{"error", "left recursion in rule " + std::to_string(r)}, {"ms", ms()}};
+        }
+    } catch (const std::exception & e) {
+        return {{"error", e.what()}, {"ms", ms()}};
+    }
+    json out = {{"ms", ms()}, {"warnings", made.warnings}, {"admitted", json::array()}};
+    try {
+        automaton machine(std::move(made.rules));
+        writer    w(machine);
+        for (const json & text : line["values"]) {
+            out["admitted"].push_back(w.admits(json::parse(text.get<std::string>())));
+        }
+        std::mt19937 random(line.value("seed", 1u));
+        for (int i = 0; i < line.value("texts", 0); i++) {
+            if (const std::string text = random_text(machine, random); !text.empty()) {
+                out["texts"].push_back(text);
+            }
+        }
+    } catch (const std::exception & e) {
+        return {{"error", e.what()}, {"ms", ms()}};
+    }
+    return out;
+}
+
+} // namespace
+
+std::string admit_line(const std::string & line) {
+    return answer(json::parse(line)).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+int admit_lines() {
+    std::string line;
+    while (std::getline(std::cin, line)) {
+        std::cout << admit_line(line) << std::endl;
+    }
+    return 0;
+}

@@ -1,0 +1,198 @@
+// Schemas of each kind: which values they admit, or why they are refused.
+#include "cases.h"
+
+#include <nlohmann/json.hpp>
+
+using json = nlohmann::ordered_json;
+
+namespace {
+
+struct schema_row {
+    const char * name;
+    const char * schema;
+    const char * yes; // a list of the values that are admitted
+    const char * no;  // of those that are not
+    bool         open = true;
+};
+
+const schema_row rows[] = {
+    {"a list of types", R"({"type": ["integer", "null"]})", R"([1, -5, null])", R"([1.5, "1", true, {}])"},
+    {"an enum beside a type", R"({"enum": ["a", 1, {"b": [1]}, null], "type": ["string", "object"]})",
+     R"(["a", {"b": [1]}])", R"([1, null, "b", {}])"},
+    {"a constant with names of keywords", R"({"const": {"pattern": "x", "$ref": "y"}})",
+     R"([{"pattern": "x", "$ref": "y"}])", R"([{}, {"pattern": "x"}])"},
+    {"bounds of integers", R"({"type": "integer", "minimum": -12, "exclusiveMaximum": 105})",
+     R"([-12, -9, 0, 7, 104])", R"([-13, -100, 105, 200, 1000])"},
+    {"bounds of decimals", R"({"type": "number", "minimum": -0.5, "maximum": 1.25})",
+     R"([-0.5, -0.25, 0, 1, 1.25, 0.001])", R"([-0.51, -1, 1.251, 1.3, 2])"},
+    {"exclusive bounds of draft 4",
+     R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "number", "minimum": 2,
+         "exclusiveMinimum": true})",
+     R"([2.5, 3])", R"([2, 1])"},
+    {"both kinds of bounds", R"({"type": "integer", "minimum": 3, "exclusiveMinimum": 5, "maximum": 9})",
+     R"([6, 9])", R"([3, 5, 10])"},
+    {"multiples", R"({"type": "integer", "multipleOf": 7, "minimum": 0})", R"([0, 7, 49, 700])",
+     R"([1, 8, 701])"},
+    {"multiples of a decimal", R"({"type": "number", "multipleOf": 0.05})", R"([0.05, 1, 2.35])",
+     R"([0.01, 2.36])"},
+    {"lengths in characters", R"({"type": "string", "minLength": 2, "maxLength": 3})",
+     R"(["ab", "äöü", "😀😀"])", R"(["a", "abcd", "😀"])"},
+    {"a pattern and lengths", R"({"type": "string", "pattern": "^[a-c]+$", "minLength": 2, "maxLength": 4})",
+     R"(["ab", "abca"])", R"(["a", "abcab", "ad"])"},
+    {"a pattern in the midst", R"j({"type": "string", "pattern": "o(?:x|\\.)"})j", R"(["fox", "o.k"])",
+     R"(["of", "o"])"},
+    {"a look ahead", R"({"type": "string", "pattern": "^(?!no)[a-z]+$"})", R"(["yes", "n"])",
+     R"(["no", "nobody"])"},
+    {"dates", R"({"type": "string", "format": "date"})", R"(["2024-02-29", "1999-12-31"])",
+     R"(["2023-02-29", "2024-13-01", "24-01-01"])"},
+    {"addresses", R"({"type": "string", "format": "ipv4"})", R"(["127.0.0.1"])", R"(["256.0.0.1", "1.2.3"])"},
+    {"required names without a schema", R"({"type": "object", "properties": {"a": {}}, "required": ["b"]})",
+     R"([{"b": 1}, {"a": 1, "b": 2}])", R"([{}, {"a": 1}])"},
+    {"names of all kinds",
+     R"({"type": "object", "properties": {"": {"type": "null"}, "\\": {}, "\n": {}, "]": {}},
+         "required": ["", "\\", "\n", "]"], "additionalProperties": false})",
+     R"([{"": null, "\\": 1, "\n": 2, "]": 3}])", R"([{}, {"": 1, "\\": 1, "\n": 2, "]": 3}])"},
+    {"absent additionalProperties are closed", R"({"type": "object", "properties": {"a": {}}})",
+     R"([{}, {"a": 1}])", R"([{"b": 1}])", false},
+    {"an object without names is open", R"({"type": "object"})", R"([{}, {"a": {"b": 1}}])", R"([1, []])",
+     false},
+    {"additionalProperties with a schema",
+     R"({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "integer"}})",
+     R"([{"a": "x", "b": 1}, {}])", R"([{"a": 1}, {"b": "x"}])"},
+    {"patternProperties",
+     R"({"type": "object", "patternProperties": {"^x": {"type": "integer"}, "y$": {"minimum": 5}},
+         "additionalProperties": false})",
+     R"([{"x": 1}, {"xy": 5}, {"ay": 6}])", R"([{"xy": 4}, {"xy": "a"}, {"b": 1}])"},
+    {"propertyNames", R"({"type": "object", "propertyNames": {"maxLength": 2, "pattern": "^[a-z]*$"}})",
+     R"([{"ab": 1}, {}])", R"([{"abc": 1}, {"A": 1}])"},
+    {"counts of properties",
+     R"({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 1, "maxProperties": 2,
+         "additionalProperties": false})",
+     R"([{"a": 1}, {"b": 1, "c": 1}])", R"([{}, {"a": 1, "b": 1, "c": 1}])"},
+    {"dependentRequired", R"({"type": "object", "dependentRequired": {"a": ["b"]}})",
+     R"([{}, {"b": 1}, {"a": 1, "b": 1}])", R"([{"a": 1}])"},
+    {"dependentSchemas",
+     R"({"type": "object", "dependentSchemas": {"a": {"properties": {"b": {"const": 1}}}}})",
+     R"([{"b": 2}, {"a": 1, "b": 1}])", R"([{"a": 1, "b": 2}])"},
+    {"unevaluatedProperties",
+     R"({"allOf": [{"properties": {"a": {}}}], "properties": {"b": {}}, "type": "object",
+         "unevaluatedProperties": false})",
+     R"([{"a": 1, "b": 1}])", R"([{"c": 1}])"},
+    {"tuples", R"({"type": "array", "prefixItems": [{"type": "integer"}], "items": {"type": "string"}})",
+     R"([[], [1], [1, "a", "b"]])", R"([["a"], [1, 2]])"},
+    {"tuples of draft 7",
+     R"({"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "items": [{"type": "integer"}],
+         "additionalItems": false})",
+     R"([[], [1]])", R"([["a"], [1, 2]])"},
+    {"counts of items", R"({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3})",
+     R"([[1, 2], [1, 2, 3]])", R"([[1], [1, 2, 3, 4], []])"},
+    {"contains", R"({"type": "array", "contains": {"const": 5}, "minContains": 2, "maxContains": 3})",
+     R"([[5, 5], [1, 5, 2, 5], [5, 5, 5]])", R"([[5], [], [5, 5, 5, 5]])"},
+    {"different items of an enum",
+     R"({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true})",
+     R"([[], ["b", "a"], [1, "a", "b"]])", R"([["a", "a"], ["c"]])"},
+    {"allOf of what is no object",
+     R"({"allOf": [{"type": "string", "maxLength": 3}, {"minLength": 2}], "default": "ab"})",
+     R"(["ab", "abc"])", R"(["a", "abcd", 1])"},
+    {"siblings of anyOf",
+     R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+         "anyOf": [{"required": ["a"]}, {"required": ["b"]}], "additionalProperties": false})",
+     R"([{"a": 1}, {"b": "x"}, {"a": 1, "b": "x"}])", R"([{}, {"a": "x"}, {"b": 1}])"},
+    {"oneOf whose alternatives overlap",
+     R"({"oneOf": [{"type": "integer"}, {"type": "number", "minimum": 2}]})", R"([1, 2.5])", R"([3, 1.5])"},
+    {"oneOf by required names",
+     R"({"type": "object", "properties": {"a": {}, "b": {}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
+         "additionalProperties": false})",
+     R"([{"a": 1}, {"b": 1}])", R"([{}, {"a": 1, "b": 1}])"},
+    {"oneOf by a discriminator",
+     R"({"oneOf": [{"type": "object", "properties": {"t": {"const": "x"}, "v": {"type": "integer"}}, "required": ["t"]},
+         {"type": "object", "properties": {"t": {"const": "y"}, "v": {"type": "string"}}, "required": ["t"]}]})",
+     R"([{"t": "x", "v": 1}, {"t": "y", "v": "a"}])", R"([{"t": "x", "v": "a"}, {"t": "z"}, {}])"},
+    {"not of values", R"({"type": ["string", "integer"], "not": {"enum": ["a", 5]}})", R"(["b", "", 50, 4])",
+     R"(["a", 5])"},
+    {"not of a pattern", R"({"type": "string", "not": {"pattern": "^x-"}})", R"(["x", "y-"])",
+     R"(["x-", "x-a"])"},
+    {"not of required names", R"({"type": "object", "not": {"required": ["a"]}})", R"([{}, {"b": 1}])",
+     R"([{"a": 1}])"},
+    {"if, then, else",
+     R"({"type": "object", "properties": {"k": {"enum": ["a", "b"]}}, "required": ["k"],
+         "if": {"properties": {"k": {"const": "a"}}}, "then": {"required": ["x"]}, "else": {"required": ["y"]}})",
+     R"([{"k": "a", "x": 1}, {"k": "b", "y": 1}])", R"([{"k": "a", "y": 1}, {"k": "b"}])"},
+    {"references and their siblings",
+     R"({"$defs": {"n": {"type": "integer"}}, "$ref": "#/$defs/n", "maximum": 3})", R"([3, -1])",
+     R"([4, "a"])"},
+    {"draft 7 ignores siblings of references",
+     R"({"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"n": {"type": "integer"}},
+         "$ref": "#/definitions/n", "maximum": 3})",
+     R"([3, 4])", R"(["a"])"},
+    {"references with escapes", R"({"$defs": {"a/b c": {"type": "integer"}}, "$ref": "#/$defs/a~1b%20c"})",
+     R"([1])", R"(["a"])"},
+    {"anchors", R"({"$defs": {"x": {"$anchor": "n", "type": "integer"}}, "$ref": "#n"})", R"([1])",
+     R"(["a"])"},
+    {"a schema that names itself",
+     R"({"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": false})",
+     R"([{}, {"next": {"next": {}}}])", R"([{"next": 1}, {"a": 1}])"},
+    {"boolean schemas", R"({"type": "object", "properties": {"a": true, "b": false}})", R"([{"a": [1]}, {}])",
+     R"([{"b": 1}])"},
+    {"lengths that no string has",
+     R"({"anyOf": [{"type": "string", "minLength": 3, "maxLength": 2}, {"type": "null"}]})", R"([null])",
+     R"(["", "abc"])"},
+};
+
+struct refusal_row {
+    const char * name;
+    const char * schema;
+    const char * why; // the beginning
+};
+
+const refusal_row refusals[] = {
+    {"items that must differ",
+     R"({"properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": true}}})",
+     "/properties/a/uniqueItems: items that must differ have a rule only where they are an enum"},
+    {"a reference that leaves the document", R"({"properties": {"a": {"$ref": "http://x/y"}}})",
+     "/properties/a/$ref: \"http://x/y\" is not in this document"},
+    {"a back-reference", R"({"type": "string", "pattern": "(a)\\1"})",
+     R"(/pattern: "(a)\1": at character 6: a back-reference has no rule here)"},
+    {"counts of names that nobody gives", R"({"type": "object", "minProperties": 3})",
+     "/minProperties: 3 names that nobody gives must differ, which has no rule"},
+    {"a schema that no value fits", R"({"type": "string", "enum": [1]})", "no value fits it"},
+    {"a value without an end", R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+     "no value fits it"},
+    {"a keyword of the wrong type", R"({"type": "string", "minLength": "a"})",
+     "/minLength: \"a\" is no count"},
+};
+
+json ask(const char * schema, const json & values, bool open) {
+    json line = {{"schema", schema}, {"values", json::array()}, {"open", open}};
+    for (const json & value : values) {
+        line["values"].push_back(value.dump());
+    }
+    return json::parse(admit_line(line.dump()));
+}
+
+void check(const schema_row & row) {
+    for (const bool wanted : {true, false}) {
+        const json values = json::parse(wanted ? row.yes : row.no);
+        const json answer = ask(row.schema, values, row.open);
+        expect_equal("", answer.value("error", ""), "error");
+        for (size_t i = 0; i < values.size(); i++) {
+            expect_equal(wanted ? "admitted" : "refused", answer["admitted"][i] ? "admitted" : "refused",
+                         values[i].dump());
+        }
+    }
+}
+
+} // namespace
+
+void add_schema_cases(std::vector<test_case> & cases) {
+    for (const schema_row & row : rows) {
+        cases.push_back({std::string("schemas ") + row.name, [&row] { check(row); }});
+    }
+    for (const refusal_row & row : refusals) {
+        cases.push_back({std::string("refused schemas ") + row.name, [&row] {
+                             const std::string found =
+                                 ask(row.schema, json::array(), true).value("error", "");
+                             expect_equal(row.why, found.substr(0, std::string(row.why).size()));
+                         }});
+    }
+}
