@@ -290,11 +290,14 @@ def test_no_answer_stops_the_event_loop(kind: str, server: Watched) -> None:
 # Kept responses
 
 HALF = LARGEST // 2
+MEMBERS = amount(
+    80_000, 150_000
+)  # the garbage collector looks at them twice: as they came and as they are named
 INPUTS: dict[str, Callable[[], list[Any]]] = {  # of a response that later requests name
     "one text": lambda: [{"role": "user", "content": "a" * HALF}],
     "messages": lambda: [{"role": "user", "content": "x" * (HALF // 10_000)}] * 4900,
     "parts": lambda: [{"role": "user", "content": [{"type": "input_text", "text": "a" * 2000}] * 3500}],
-    "unknown members": lambda: [{"role": "user", "content": "x", "y": {str(i): [] for i in range(150_000)}}],
+    "unknown members": lambda: [{"role": "user", "content": "x", "y": {str(i): [] for i in range(MEMBERS)}}],
     "unknown lists": lambda: [{"role": "user", "content": "x", "y": [[]] * 190_000}],
 }
 
