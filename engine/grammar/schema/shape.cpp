@@ -881,19 +881,21 @@ static bool has(const json & s, const char * key) {
     return s.is_object() && s.contains(key);
 }
 
-terms normaliser::property(const shape & s, const std::string & name) {
+// The schemas that a property must fit: that of its name, those of the patterns that match, else that of all others.
+// name: nullptr for a free name. matches: of an expression and the schema that has it.
+template <typename matching>
+static terms schemas_of(const shape & s, const std::string * name, const matching & matches) {
     terms            out;
     std::vector<int> covered;
-    for (const part & one : s.objects) {
+    for (const auto & one : s.objects) {
         bool found = false;
-        if (has(*one.what, "properties") && (*one.what)["properties"].contains(name)) {
-            out.push_back({&(*one.what)["properties"][name], false});
+        if (name != nullptr && has(*one.what, "properties") && (*one.what)["properties"].contains(*name)) {
+            out.push_back({&(*one.what)["properties"][*name], false});
             found = true;
         }
         if (has(*one.what, "patternProperties")) {
             for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
-                const language * l = pattern(expression, *one.what, "patternProperties");
-                if (l != nullptr && l->holds(name)) {
+                if (matches(expression, *one.what)) {
                     out.push_back({&value, false});
                     found = true;
                 }
@@ -913,37 +915,20 @@ terms normaliser::property(const shape & s, const std::string & name) {
             out.push_back({&(*r.what)["unevaluatedProperties"], false});
         }
     }
-    return together(std::move(out));
+    return out;
+}
+
+terms normaliser::property(const shape & s, const std::string & name) {
+    return together(schemas_of(s, &name, [&](const std::string & expression, const json & what) {
+        const language * l = pattern(expression, what, "patternProperties");
+        return l != nullptr && l->holds(name);
+    }));
 }
 
 terms normaliser::free_property(const shape & s, const std::set<std::string> & matched) {
-    terms            out;
-    std::vector<int> covered;
-    for (const part & one : s.objects) {
-        bool found = false;
-        if (has(*one.what, "patternProperties")) {
-            for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
-                if (matched.count(expression) > 0) {
-                    out.push_back({&value, false});
-                    found = true;
-                }
-            }
-        }
-        if (!found && has(*one.what, "additionalProperties")) {
-            out.push_back({&(*one.what)["additionalProperties"], false});
-            found = true;
-        }
-        if (found) {
-            covered.insert(covered.end(), one.scopes.begin(), one.scopes.end());
-        }
-    }
-    for (const auto & r : s.rest) {
-        if (has(*r.what, "unevaluatedProperties") &&
-            std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
-            out.push_back({&(*r.what)["unevaluatedProperties"], false});
-        }
-    }
-    return together(std::move(out));
+    return together(schemas_of(s, nullptr, [&](const std::string & expression, const json & /*what*/) {
+        return matched.count(expression) > 0;
+    }));
 }
 
 terms normaliser::item(const shape & s, size_t i) {
