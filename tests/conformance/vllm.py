@@ -177,6 +177,8 @@ NOT_HERE = "a field or path that this server does not have"
 MORE_IS_TAKEN = "taken here: it does no harm, or llama-server's clients send it"
 AS_OPENAI = "as OpenAI's, or Anthropic's, own answers"
 KNOWN = {
+    "*test_structured_outputs_choice_chat": MODEL,
+    "*test_named_tool_use": MODEL,
     "*test_response_format_json_*": MODEL,
     "*test_complex_message_content": MODEL,
     "*test_more_than_one_prompt_logprobs*": MODEL,
@@ -192,7 +194,6 @@ KNOWN = {
     "*test_per_request_metrics*": NOT_HERE,
     "*test_logprob_token_ids*": NOT_HERE,
     "test_truncation::*": "truncate_prompt_tokens: " + NOT_HERE,
-    "*test_completion_truncation_side*": "truncate_prompt_tokens: " + NOT_HERE,
     "*test_chat_session_with_echo*": "echo in a chat: " + NOT_HERE,
     "*test_invocations": NOT_HERE,
     "*test_show_version": "gateways would take this server for vLLM",
