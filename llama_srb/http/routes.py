@@ -1,4 +1,4 @@
-"""The HTTP API as one table: handlers/ registers its rows; openapi/ and docs/api.md are made from them."""
+"""The HTTP API as one table: each row has its handler; openapi/ and docs/api.md are made from them."""
 
 from __future__ import annotations
 
