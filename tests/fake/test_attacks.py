@@ -114,7 +114,7 @@ def chunked(*parts: bytes) -> bytes:
     return b"POST /v1/events" + HOST + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(parts)
 
 
-BOMB = gzip.compress(bytes(1 << 28), 9)
+BOMB = gzip.compress(bytes(1 << 20), 9) * 256
 ATTACKS: dict[str, tuple[bytes, bytes]] = {  # the bytes that are sent, and the status of the answer
     "no host": (b"GET /health HTTP/1.1\r\n\r\n", b"400"),
     "two hosts": (get(b"/health", b"Host: evil.example"), b"400"),
