@@ -15,16 +15,16 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, wrong
 
 State: TypeAlias = Literal["kept", "trash", "removed"]
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ MOST_STORIES = 1000  # of an owner, with those in the trash
 MOST_REMOVED = 10_000  # entries of removed ones, by which other devices learn of it; the oldest are dropped
 OWNERS_PART = 4  # an owner may have a quarter of all bytes
 MAX_HEAD = 16 << 10  # bytes of the first line
+MAX_NAME, MAX_KIND = 1000, 20  # characters
 
 
 class StoriesError(Exception):
@@ -45,6 +46,21 @@ class About:
 
     name: str
     kind: str
+
+
+def about_of(story: Mapping[str, Any]) -> About:
+    """What a body says about the story in it, which is kept as it is; RequestError if it is none."""
+    name, kind = story.get("name"), story.get("kind", "story")
+    if not isinstance(name, str) or len(name) > MAX_NAME:
+        raise wrong("name", name, f"a text of at most {MAX_NAME} characters")
+    if not isinstance(kind, str) or len(kind) > MAX_KIND:
+        raise wrong("kind", kind, f"a text of at most {MAX_KIND} characters")
+    nodes, root = story.get("nodes"), story.get("root")
+    if not isinstance(nodes, dict):
+        raise wrong("nodes", nodes, "an object of nodes by id")
+    if not isinstance(root, str) or root not in nodes:
+        raise wrong("root", root, "the id of one of the nodes")
+    return About(name, kind)
 
 
 @dataclass(frozen=True, slots=True)

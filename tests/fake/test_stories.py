@@ -19,11 +19,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from llama_srb.http.stories.bodies import MAX_NAME
 from llama_srb.request.values import RequestError
 from llama_srb.serving import story_store as stored
 from llama_srb.serving.faults import StartError
-from llama_srb.serving.story_store import About, Expected, StoryStore
+from llama_srb.serving.story_store import MAX_NAME, About, Expected, StoryStore
 from tests.support.rows import each_row
 from tests.support.served import Served, Serving, bearer, key_file
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import orjson
 from aiohttp import web
 
-from llama_srb.http.memories.bodies import METADATA, Page, metadata_of, search_of
 from llama_srb.http.memories.progress import streamed, wants_events
 from llama_srb.http.memories.response_types import (
     DeletedDocument,
@@ -35,6 +34,7 @@ from llama_srb.memory.records import (
     no_such,
     nothing_shown,
 )
+from llama_srb.memory.requests import METADATA, Page, metadata_of, search_of
 from llama_srb.memory.slots import Slots
 from llama_srb.request.values import RequestError
 from llama_srb.serving.keys.caller import Caller

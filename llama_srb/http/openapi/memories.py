@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llama_srb.http.memories.bodies import DEFAULT_FOUND
 from llama_srb.http.route import Schema
 from llama_srb.memory.records import MAX_FOUND
+from llama_srb.memory.requests import DEFAULT_FOUND
 
 MEMORY_SEARCH: Schema = {
     "type": "object",

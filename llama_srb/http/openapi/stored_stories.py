@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_srb.http.route import Schema
-from llama_srb.http.stories.bodies import MAX_KIND, MAX_NAME
+from llama_srb.serving.story_store import MAX_KIND, MAX_NAME
 
 STORED_STORY: Schema = {
     "type": "object",

@@ -11,12 +11,11 @@ from aiohttp import web
 
 from llama_srb.http.middleware import json_response
 from llama_srb.http.request_keys import BODY, CALLER
-from llama_srb.http.stories.bodies import about_of
 from llama_srb.http.stories.response_types import StoryEntry, StoryList
 from llama_srb.request.values import RequestError, wrong
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.serving.observe.logs import log_summary
-from llama_srb.serving.story_store import Expected, Head, StoryStore, no_story
+from llama_srb.serving.story_store import Expected, Head, StoryStore, about_of, no_story
 
 P = ParamSpec("P")
 T = TypeVar("T")
