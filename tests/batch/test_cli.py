@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.support.batches import ids, line, read, write
-from tests.support.bench import TIMEOUT, Bench, plain
+from tests.support.bench import Bench, plain
 from tests.support.served import key_file
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -145,14 +146,14 @@ def test_the_lines_of_a_server_that_is_killed_go_to_the_other(
     with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, **pipes) as batch:  # type: ignore[call-overload]
         wait_for(bench, 40)
         urls[0][0].kill()
-        _, told = batch.communicate(timeout=TIMEOUT)
+        _, told = batch.communicate(timeout=PATIENCE)
     assert (batch.returncode, len(answered(bench))) == (0, 300), told
     assert urls[0][1] in told, "it says which server was lost"
 
 
 def wait_for(bench: Bench, count: int) -> None:
     """Waits until so many lines are answered."""
-    out, deadline = bench.folder / "out.jsonl", time.monotonic() + TIMEOUT
+    out, deadline = bench.folder / "out.jsonl", time.monotonic() + PATIENCE
     while not out.exists() or out.read_bytes().count(b"\n") < count:
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -166,7 +167,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(bench: Bench, number: si
     with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.PIPE) as batch:
         wait_for(bench, 20)
         batch.send_signal(number)
-        assert batch.wait(TIMEOUT) == 128 + number
+        assert batch.wait(PATIENCE) == 128 + number
         assert batch.stderr
         assert b"Traceback" not in batch.stderr.read()
     before = len(answered(bench))

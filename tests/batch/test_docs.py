@@ -16,9 +16,9 @@ import pytest
 from llama_srb.batch.lines import ENDPOINTS
 from llama_srb.batch.records import Status
 from tests.support.batches import ids, read
-from tests.support.bench import TIMEOUT
 from tests.support.places import ROOT
 from tests.support.serving import serving
+from tests.support.waiting import PATIENCE
 
 PAGE = (ROOT / "docs/batches.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.M | re.S)
@@ -36,7 +36,7 @@ def test_the_command_answers_the_file_as_shown(tmp_path: Path) -> None:
     assert program == "llama-srb"
     ended = subprocess.run(
         [sys.executable, "-m", "llama_srb.cli", *arguments],
-        cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=3 * TIMEOUT,
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert ended.returncode == 1, ended.stderr

@@ -12,10 +12,11 @@ import aiohttp
 
 from tests.batch.files_api import Files
 from tests.support.batches import ids, line, read, write
-from tests.support.bench import TIMEOUT, Bench
+from tests.support.bench import Bench
 from tests.support.long import amount
 from tests.support.places import BINARY
 from tests.support.served import Served
+from tests.support.waiting import PATIENCE
 
 KILLS = amount(6, 20)
 LINES = 400
@@ -34,7 +35,7 @@ def run_until(bench: Bench, count: int, delay: float, *arguments: str) -> int:
     out = bench.folder / "out.jsonl"
     command = bench.command("batch", "in.jsonl", str(out), *arguments)
     with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.DEVNULL) as batch:
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         while batch.poll() is None and len(complete_lines(out)) < count:
             assert time.monotonic() < deadline
             time.sleep(0.001)

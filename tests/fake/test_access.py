@@ -26,6 +26,7 @@ from llama_srb.serving.keys import api_keys
 from tests.support.places import ROOT
 from tests.support.rows import each_row
 from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file
+from tests.support.waiting import PATIENCE
 
 BODY = {"prompt": "x", "n": 1, "max_tokens": 2}
 
@@ -175,7 +176,7 @@ async def test_sighup_reads_the_keys_again_and_keeps_them_if_it_cannot(
     async def reread(answer: str) -> None:
         caplog.clear()
         os.kill(os.getpid(), signal.SIGHUP)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while answer not in caplog.text:  # noqa: ASYNC110 (nothing else tells)
                 await asyncio.sleep(0.005)
 

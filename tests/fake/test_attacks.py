@@ -28,8 +28,8 @@ from llama_srb.serving.bodies import MAX_LARGE, SHARE
 from tests.support.bench import Bench
 from tests.support.hostile import PATHS
 from tests.support.processes import status
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 20.0  # seconds
 HOST = b" HTTP/1.1\r\nHost: localhost\r\n"
 SMALL = b'{"prompt":"x","n":1,"max_tokens":1}'
 ENDLESS = b'{"prompt":"x","n":64,"max_tokens":-1,"logprobs":20}'

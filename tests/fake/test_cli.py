@@ -19,9 +19,10 @@ import pytest
 from llama_srb.models.cache import Cache, name_from
 from llama_srb.request.fields import ROWS
 from tests.fake_engine import story
-from tests.support.bench import TIMEOUT, Bench, plain
+from tests.support.bench import Bench, plain
 from tests.support.models import write_adapter
 from tests.support.places import FAKE_COMMAND, ROOT, STORYTELLER
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -115,18 +116,18 @@ def test_help_shows_every_option(bench: Bench) -> None:
 def test_it_prints_its_address_and_a_curl_that_works(bench: Bench, mode: str) -> None:
     with bench.serving("--engine-mode", mode) as (process, greeting):
         address, _, curl = greeting.strip().partition("   try: ")
-        assert urllib.request.urlopen(address + "/health", timeout=TIMEOUT).status == 200
+        assert urllib.request.urlopen(address + "/health", timeout=PATIENCE).status == 200
         if shutil.which("curl"):
-            ended = subprocess.run(curl, shell=True, capture_output=True, timeout=TIMEOUT, check=True)
+            ended = subprocess.run(curl, shell=True, capture_output=True, timeout=PATIENCE, check=True)
             assert ended.stdout.startswith(b'data: {"event": "start", "count": 8')
         process.send_signal(signal.SIGTERM)
-        assert process.wait(TIMEOUT) == 0
+        assert process.wait(PATIENCE) == 0
     bench.assert_no_orphan()
 
 
 def start_stream(address: str) -> socket.socket:
     host, port = address.removeprefix("http://").split(":")
-    client = socket.create_connection((host, int(port)), timeout=TIMEOUT)
+    client = socket.create_connection((host, int(port)), timeout=PATIENCE)
     body = b'{"prompt": "x", "max_tokens": -1}'
     client.sendall(
         b"POST /v1/events HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -147,7 +148,7 @@ def test_a_signal_ends_streams_with_an_event_and_leaves_nothing(bench: Bench, nu
     ):
         process.send_signal(number)
         rest = read_all(client)
-        assert process.wait(TIMEOUT) == 0
+        assert process.wait(PATIENCE) == 0
     assert b'data: {"event": "error", "code": "shutting_down"' in rest
     bench.assert_no_orphan()
 
@@ -159,7 +160,7 @@ def test_a_signal_lets_requests_finish(bench: Bench) -> None:
     ):
         process.send_signal(signal.SIGTERM)
         rest = read_all(client)
-        assert process.wait(TIMEOUT) == 0
+        assert process.wait(PATIENCE) == 0
     assert b'data: {"event": "done"' in rest
     bench.assert_no_orphan()
 
@@ -176,14 +177,14 @@ def test_a_second_signal_does_not_wait(bench: Bench) -> None:
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
         assert b"shutting_down" in read_all(client)
-        assert process.wait(TIMEOUT) == 0
-    assert time.monotonic() - began < TIMEOUT
+        assert process.wait(PATIENCE) == 0
+    assert time.monotonic() - began < PATIENCE
     bench.assert_no_orphan()
 
 
 def connectable(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=TIMEOUT).close()
+        socket.create_connection((host, port), timeout=PATIENCE).close()
     except OSError:
         return False
     return True
@@ -197,7 +198,7 @@ def test_a_signal_while_loading_stops_it(bench: Bench) -> None:
         while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(TIMEOUT) == 0
+        assert process.wait(PATIENCE) == 0
     bench.assert_no_orphan()
 
 
@@ -211,7 +212,7 @@ def test_a_killed_server_leaves_no_engine(bench: Bench) -> None:
         start_stream(greeting.split()[0]),
     ):
         process.kill()
-        process.wait(TIMEOUT)
+        process.wait(PATIENCE)
         bench.assert_no_orphan()
 
 
@@ -220,7 +221,7 @@ def test_a_killed_server_leaves_no_engine(bench: Bench) -> None:
 
 def call_api(script: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["python3", str(script), *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_api_py_without_a_venv_names_build_sh(tmp_path: Path) -> None:
@@ -448,7 +449,7 @@ def test_a_lost_server_exits_with_1(bench: Bench) -> None:
         running(bench, "--url", greeting.split()[0]) as process,
     ):
         server.kill()
-        assert process.wait(TIMEOUT) == 1
+        assert process.wait(PATIENCE) == 1
         assert process.stderr is not None
         assert process.stderr.read().count("\n") == 1
     bench.assert_no_orphan()
@@ -476,7 +477,7 @@ def test_a_signal_ends_it_and_leaves_no_engine(bench: Bench, number: signal.Sign
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.read()
-        assert (process.wait(TIMEOUT), process.stderr.read()) == (code, "")
+        assert (process.wait(PATIENCE), process.stderr.read()) == (code, "")
     bench.assert_no_orphan()
 
 
@@ -486,7 +487,7 @@ def test_a_signal_while_it_loads_leaves_no_engine(bench: Bench) -> None:
         while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        assert process.wait(TIMEOUT) == 130
+        assert process.wait(PATIENCE) == 130
     bench.assert_no_orphan()
 
 
@@ -495,7 +496,7 @@ def test_a_reader_that_leaves_ends_it_quietly(bench: Bench) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert (process.wait(TIMEOUT), process.stderr.read()) == (141, "")
+        assert (process.wait(PATIENCE), process.stderr.read()) == (141, "")
     bench.assert_no_orphan()
 
 
@@ -646,7 +647,7 @@ def test_without_arguments_the_commands_are_shown(bench: Bench) -> None:
 def test_help_imports_nothing_heavy(bench: Bench) -> None:
     listing = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "llama_srb.cli", "--help"],
-        env=bench.environ, capture_output=True, text=True, timeout=TIMEOUT, check=True,
+        env=bench.environ, capture_output=True, text=True, timeout=PATIENCE, check=True,
     ).stderr  # fmt: skip
     loaded = {line.rsplit("|", 1)[-1].strip() for line in listing.splitlines()}
     assert "click" in loaded

@@ -16,7 +16,7 @@ from tests.support.measured import measured
 from tests.support.places import ROOT
 from tests.support.served import Served, Serving, bearer, frames, key_file
 from tests.support.sockets import connected, event, until
-from tests.support.waiting import soon
+from tests.support.waiting import PATIENCE, soon
 
 ENDLESS = {"prompt": "x", "n": 2, "max_tokens": -1}
 NEW = [  # each kind of request that an engine would serve
@@ -134,7 +134,7 @@ async def test_with_wait_it_answers_when_the_last_request_is_over(serving: Servi
     served = await serving("--endless")
     stream, start = await streaming(served, ENDLESS)
     waiting = asyncio.create_task(drained(served, "?wait=30"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (await asked(served, "GET", "/health"))[0] == 200:
             pass
     assert not waiting.done()
@@ -155,7 +155,7 @@ async def test_an_undo_ends_the_wait(serving: Serving) -> None:
     served = await serving("--endless")
     stream, _ = await streaming(served, ENDLESS)
     waiting = asyncio.create_task(drained(served, "?wait=30"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (await asked(served, "GET", "/health"))[0] == 200:
             pass
     await asked(served, "DELETE", "/drain")

@@ -18,6 +18,7 @@ from llama_srb.serving.faults import StartError
 from tests.support.places import ROOT, STORYTELLER
 from tests.support.rows import each_row
 from tests.support.served import Served, Serving
+from tests.support.waiting import PATIENCE
 
 # fmt: off
 FAULTS = {
@@ -132,7 +133,7 @@ async def test_health_says_why_no_engine_is_started_and_sighup_tries_again(
 
 async def logged(caplog: pytest.LogCaptureFixture, line: str, times: int = 1) -> None:
     """Waits for a line in the log."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while caplog.text.count(line) < times:  # noqa: ASYNC110 (nothing else tells)
             await asyncio.sleep(0.01)
 
@@ -181,7 +182,7 @@ async def test_a_thousand_clients_that_leave_leave_nothing(serving: Serving) -> 
 
 async def open_requests(served: Served, n: int) -> None:
     """Waits until the server has so many open requests."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while True:
             async with served.http.get(served.url + "/v1/stats") as response:
                 if (await response.json())["requests_open"] == n:
@@ -197,7 +198,7 @@ async def test_sighup_reads_presets_again_and_keeps_them_if_it_cannot(
     served = await serving(presets=str(tmp_path))
 
     async def temperature_becomes(wanted: float | None) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 async with served.http.get(served.url + "/v1/presets") as response:
                     rows = {one["name"]: one["fields"] for one in (await response.json())["data"]}

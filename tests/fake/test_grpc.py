@@ -25,6 +25,7 @@ from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.rpc import NOT_SERVING, SERVING, Rpc, all_of, failure, port_in
 from tests.support.served import Served, Serving, key_file
 from tests.support.several import tables
+from tests.support.waiting import PATIENCE
 
 Code = grpc.StatusCode
 PLAIN = {"prompt": "Once", "n": 2, "max_tokens": 3}
@@ -428,7 +429,7 @@ async def test_health_is_not_serving_when_the_server_drains(serving: Serving, tm
     assert process.stdout is not None
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             assert (await process.stdout.readline()).startswith(b"http://")
             log = b""
             while b"gRPC listens on " not in log:
@@ -501,11 +502,11 @@ async def test_the_certificate_is_that_of_https_also_after_sighup(start: Start, 
     async with Rpc(started.port, credentials=trusted[0]) as rpc:
         assert (await all_of(rpc.complete(**PLAIN)))[-1][0] == "done"
     async with Rpc(started.port, credentials=trusted[1]) as rpc:
-        assert (await failure(rpc.complete(**PLAIN, timeout=5)))[0] == Code.UNAVAILABLE
+        assert (await failure(rpc.complete(**PLAIN, timeout=PATIENCE)))[0] == Code.UNAVAILABLE
     new_cert.replace(cert)
     new_key.replace(key)
     os.kill(os.getpid(), signal.SIGHUP)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while True:  # the signal's handler runs in a later turn of the loop
             async with Rpc(started.port, credentials=trusted[1]) as rpc:
                 if await works(rpc):
@@ -516,7 +517,7 @@ async def test_the_certificate_is_that_of_https_also_after_sighup(start: Start, 
 
 async def works(rpc: Rpc) -> bool:
     try:
-        return (await all_of(rpc.complete(**PLAIN, timeout=5)))[-1][0] == "done"
+        return (await all_of(rpc.complete(**PLAIN, timeout=PATIENCE)))[-1][0] == "done"
     except grpc.aio.AioRpcError:
         return False
 

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from tests.support.served import Serving, bearer, frames, key_file
+from tests.support.waiting import PATIENCE
 
 ENDLESS = {"prompt": "x", "n": 1, "max_tokens": -1}
 
@@ -84,7 +85,7 @@ async def test_a_client_with_many_requests_does_not_delay_another(serving: Servi
             assert b'"done"' in await response.read()
         order.append(name)
 
-    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         for name, n in [*[("ann", 256)] * 5, ("bob", 1)]:
             group.create_task(ask(name, n))
             await asyncio.sleep(0.02)  # so that they arrive in this order
@@ -138,7 +139,7 @@ async def test_headers_are_bounded(serving: Serving, sent: bytes) -> None:
     host, port = served.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(sent)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert b" 400 " in await reader.readline()
     writer.close()
 

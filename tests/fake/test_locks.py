@@ -17,6 +17,7 @@ from tests.support.long import amount
 from tests.support.served import Served, Serving
 from tests.support.several import Several, engine_of
 from tests.support.sockets import connected
+from tests.support.waiting import PATIENCE
 
 Json: TypeAlias = dict[str, Any]
 SAID = "is set by the task shut"
@@ -152,7 +153,7 @@ async def by_socket(served: Served) -> AsyncIterator[object]:
         async with connected(served, path) as socket:
             for i, form in enumerate(FORMS[::STEP]):
                 await socket.send_json({"id": str(i), **message, **form})
-                answer = await socket.receive_json(timeout=10)
+                answer = await socket.receive_json(timeout=PATIENCE)
                 if answer["event"] != "error" or not any(
                     said in answer["message"] for said in (SAID, NO_TOOLS)
                 ):

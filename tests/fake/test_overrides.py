@@ -13,6 +13,7 @@ from tests.fake.test_models_by_name import NAMED, body_of
 from tests.support.served import Serving, bearer, key_file
 from tests.support.several import Several, engine_of, serve
 from tests.support.sockets import connected
+from tests.support.waiting import PATIENCE
 
 Json = dict[str, Any]
 LIST, SWITCH, UNLOAD = (f"/v1/sampling/override/{name}" for name in ("list", "switch", "unload"))
@@ -61,7 +62,7 @@ async def test_no_route_gets_another_value(firm: Several) -> None:
         await socket.send_json(
             {"op": "generate", "id": "a", "prompt": "x", "temperature": 1.5, "max_tokens": 1}
         )
-        await socket.receive_json(timeout=10)
+        await socket.receive_json(timeout=PATIENCE)
     assert temperature(notes_of(firm)[-1]) == 0.25
 
 

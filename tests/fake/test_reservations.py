@@ -20,6 +20,7 @@ from tests.support import waiting
 from tests.support.places import ROOT
 from tests.support.served import Served, Serving, bearer, key_file
 from tests.support.sockets import connected, event, until
+from tests.support.waiting import PATIENCE
 
 WORDS = "one two three four five six seven eight nine ten"
 SAYS_WORDS = [{"role": "user", "content": WORDS}]
@@ -240,7 +241,7 @@ async def generated(served: Served, socket: ClientWebSocketResponse) -> int:
 
 async def refusals(socket: ClientWebSocketResponse, count: int) -> set[str]:
     """Reads so many errors; returns their codes."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         return {(await until(socket, event("error")))[-1]["code"] for _ in range(count)}
 
 
@@ -325,7 +326,7 @@ async def test_after_random_clients_all_slots_are_free(
     for _ in range(rounds):
         await asyncio.gather(*(leave(dice.choice(list(PATHS))) for _ in range(8)), on_a_socket())
     all_places = {"prompt": ["a"] * most, "n": 1, "max_tokens": 1, "stream": False}
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while (await served.post(all_places, **bearer("six")))[0] != 200:  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.02)
 

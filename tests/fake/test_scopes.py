@@ -22,6 +22,7 @@ from llama_srb.http.routes import ROUTES, Route
 from llama_srb.serving.keys import api_keys
 from tests.support.served import SECRET, Served, Serving, bearer, key_file
 from tests.support.several import Several, engine_of
+from tests.support.waiting import PATIENCE
 
 NO_KEY, EVERY_KEY = "", "complete chat embed memory batch metrics admin"
 TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is needed
@@ -418,7 +419,7 @@ class Three:
 
     async def running(self, count: int) -> None:
         """Waits until the engine runs so many requests."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while (await self.admin.json("/v1/stats"))["engine"].get("requests") != count:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llama_srb.serving.observe import logs
 from tests.support.served import Served, Serving, bearer, key_file
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 
 async def text_of(served: Served, path: str, **headers: str) -> tuple[int, str]:
@@ -113,7 +113,7 @@ async def test_the_answer_has_the_request_id_of_the_log_line(
         await response.read()
     assert (name == wanted) == taken
     assert logs.PLAIN_ID.fullmatch(name)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while name not in caplog.text:  # noqa: ASYNC110 (the line is written after the answer)
             await asyncio.sleep(0.005)
 

@@ -19,7 +19,8 @@ from yarl import URL
 from llama_srb.dialects.negotiation import negotiate
 from llama_srb.http.routes import ROUTES as TABLE
 from tests.support.rows import each_row
-from tests.support.served import TIMEOUT, Served, Serving, closed, frames
+from tests.support.served import Served, Serving, closed, frames
+from tests.support.waiting import PATIENCE
 
 CANCEL_WITHIN = 5.0  # seconds; a step of the silent engine takes 30
 
@@ -319,7 +320,7 @@ async def test_no_answer_to_head_has_a_body_so_the_next_answer_is_read(serving: 
         reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rpartition(":")[2]))
         writer.write(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 await reader.readuntil(b"\r\n\r\n")
                 writer.write(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 answer = await reader.read()
@@ -579,6 +580,6 @@ async def test_a_client_that_leaves_cancels_all_its_prompts(serving: Serving) ->
     reader, writer = await served.connect(MANY)
     await id_of(reader)
     await closed(writer)
-    async with asyncio.timeout(TIMEOUT):
+    async with asyncio.timeout(PATIENCE):
         while len([note for note in served.noted() if note["what"] == "cancel"]) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -36,7 +36,7 @@ async def reread(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     caplog.clear()
     os.kill(os.getpid(), signal.SIGHUP)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while "SIGHUP: " not in caplog.text:  # noqa: ASYNC110 (nothing else tells)
             await asyncio.sleep(0.005)
 
@@ -44,7 +44,7 @@ async def reread(caplog: pytest.LogCaptureFixture) -> None:
 async def rest(socket: ClientWebSocketResponse) -> tuple[list[dict[str, Any]], int | None]:
     """The messages until the server closes the socket, and the close code."""
     told = []
-    while (message := await socket.receive(timeout=10)).type == WSMsgType.TEXT:
+    while (message := await socket.receive(timeout=PATIENCE)).type == WSMsgType.TEXT:
         told.append(json.loads(message.data))
     assert message.type == WSMsgType.CLOSE
     return told, message.data
@@ -226,7 +226,7 @@ async def test_a_stream_of_a_revoked_key_ends_with_an_error(
         await response.content.readany()
         api_keys.write(file, ())
         await reread(caplog)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             end = (await response.read())[-400:].decode()
     assert "there is no such key" in end
     assert "error" in end.split("\n\n")[-2 if path != "/api/generate" else 0]

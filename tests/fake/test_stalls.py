@@ -31,10 +31,10 @@ from tests.support.long import IS_LONG, amount
 from tests.support.rows import each_row
 from tests.support.rpc import port_in
 from tests.support.stalls import LONGEST, Watched, watching
+from tests.support.waiting import PATIENCE
 from tests.support.worst_bodies import RAW, VALUES, body
 
 LARGEST = (16 << 20) - 1024  # bytes: --max-body
-PATIENCE = 120.0  # seconds
 N_FILES = 10_000  # of one list
 PLACES = {"name": "story", "id": "17", "story": "s"}  # in paths
 CONFIG = """

@@ -8,6 +8,7 @@ from aiohttp import WSCloseCode, WSMsgType, WSServerHandshakeError
 from llama_srb import config
 from tests.support.served import Serving, running
 from tests.support.sockets import connected, event, until
+from tests.support.waiting import PATIENCE
 
 
 async def test_two_requests_share_a_connection_and_are_told_apart_by_their_ids(serving: Serving) -> None:
@@ -137,6 +138,6 @@ async def test_a_server_that_stops_closes_its_sockets(serving: Serving) -> None:
     settings = config.load({"engine": str(served.journal.parent / "engine"), "port": 0}, environ={})
     async with running(settings) as url:
         socket = await served.http.ws_connect(url + "/v1/ws")
-        told = asyncio.create_task(socket.receive(timeout=10))
+        told = asyncio.create_task(socket.receive(timeout=PATIENCE))
         await asyncio.sleep(0)
     assert ((await told).type, (await told).data) == (WSMsgType.CLOSE, WSCloseCode.GOING_AWAY)

@@ -21,6 +21,7 @@ from tests.support.documents import DOCX, EPUB, PDF, archive, docx, epub, pdf
 from tests.support.models import write_model
 from tests.support.places import STORYTELLER
 from tests.support.served import SECRET, bearer, frames, key_file, running
+from tests.support.waiting import PATIENCE
 
 TEXT = {"Content-Type": "text/plain"}
 CAT = "The cat sleeps on the warm roof. It dreams of fish."
@@ -343,7 +344,7 @@ async def test_a_reload_needs_the_models_of_memories(
     async def reloaded(text: str, says: str) -> None:
         file.write_text(text)
         os.kill(os.getpid(), signal.SIGHUP)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while says not in caplog.text:  # noqa: ASYNC110, it is a log
                 await asyncio.sleep(0.01)
 

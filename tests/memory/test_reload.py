@@ -18,7 +18,7 @@ from llama_srb.config import Settings, load
 from tests.support.models import write_model
 from tests.support.places import STORYTELLER
 from tests.support.served import running
-from tests.support.waiting import soon, until
+from tests.support.waiting import PATIENCE, soon, until
 
 CHECKED = "SIGHUP: keys, presets and model were checked"
 KEPT = "models, tasks and memories stay as they were: "
@@ -153,7 +153,7 @@ async def test_a_task_recalls_from_another_memory_and_an_open_chat_from_the_old_
             async def turn() -> list[tuple[str, str]]:
                 await socket.send_json({"op": "turn", "text": "Where is it?", "n": 1})
                 found: list[tuple[str, str]] = []
-                while (event := await socket.receive_json(timeout=20))["event"] != "done":
+                while (event := await socket.receive_json(timeout=PATIENCE))["event"] != "done":
                     assert event["event"] != "error", event
                     found += [(one["memory"], one["document"]) for one in event.get("recalled", [])]
                 return found

@@ -240,7 +240,7 @@ async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(
         before = 0
         for number in range(10):
             await socket.send_json({"op": "turn", "text": f"Tell me about animal {number}.", "n": 1})
-            while (event := await socket.receive_json(timeout=20))["event"] != "done":
+            while (event := await socket.receive_json(timeout=PATIENCE))["event"] != "done":
                 assert event["event"] != "error", event
                 if event["event"] == "start":
                     start = event
@@ -249,7 +249,7 @@ async def test_a_chat_of_ten_turns_computes_only_the_new_turn_and_its_recall(
             assert all(0 < one["score"] <= 1 for one in start.get("recalled", ()))
             before = start["prompt_tokens"]
             await socket.send_json({"op": "choose", "index": 0})
-            await socket.receive_json(timeout=20)
+            await socket.receive_json(timeout=PATIENCE)
 
 
 async def test_over_http_a_turn_computes_two_turns_and_its_recall(clients: dict[str, Client]) -> None:

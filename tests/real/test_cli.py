@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import TIMEOUT, Bench, plain
+from tests.support.bench import Bench, plain
 from tests.support.places import ROOT
+from tests.support.waiting import PATIENCE
 
 PROMPT = "Once upon a time,"
 
@@ -20,7 +21,7 @@ def complete(*arguments: str) -> str:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
     ended = subprocess.run(
         [sys.executable, "-m", "llama_srb.cli", "complete", PROMPT, *arguments],
-        env=environ, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+        env=environ, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout

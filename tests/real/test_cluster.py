@@ -387,7 +387,7 @@ def test_a_worker_that_does_not_start_ends_the_cluster(tmp_path: Path) -> None:
     (tmp_path / "no.gguf").write_bytes(b"no model")
     command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--workers=2", "--port=0"]
     command += ["--worker-port=0", "--metrics-port=0", "--model", str(tmp_path / "no.gguf")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 1
     assert "no.gguf" in ended.stderr
     assert "did not start (exit code 2)" in ended.stderr
@@ -397,7 +397,7 @@ def test_workers_with_keys_of_a_file_need_one_for_smg(tmp_path: Path) -> None:
     file = key_file(tmp_path / "keys", {"name": "ann", "scopes": ["complete"]})
     command = [sys.executable, "-m", "llama_srb.cli", "cluster", "up", "--workers=1", "--port=0"]
     command += ["--worker-port=0", "--metrics-port=0", "--api-key", "ann", "--api-key-file", str(file)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 1
     assert "answers 403 to smg: --api-key must be a key of the workers with the scope metrics" in ended.stderr
 

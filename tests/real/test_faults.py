@@ -26,8 +26,7 @@ from tests.support.encoder import write_encoder
 from tests.support.models import write_model
 from tests.support.places import BINARY, FAKE_ENGINE, STORYTELLER
 from tests.support.serving import LASTING
-
-PATIENCE = 60.0  # seconds; real engines load, and the machine may be busy
+from tests.support.waiting import PATIENCE
 
 
 def settings(model: Path = STORYTELLER, *flags: str, step_timeout: float | None = None) -> EngineSettings:

@@ -18,10 +18,10 @@ import pytest
 from llama_srb import Client
 from llama_srb.bundled import CHECKOUT
 from tests.real.test_cli import complete
-from tests.support.bench import TIMEOUT
 from tests.support.encoder import CONTEXT, write_encoder
 from tests.support.places import ROOT
 from tests.support.serving import Server, serving
+from tests.support.waiting import PATIENCE
 
 ONCE: dict[str, Any] = {"prompt": "Once upon a time, there was a", "max_tokens": 24, "n": 16, "seed": 3}
 NAME = r"(?:named|called) ([A-Z]\w+)"
@@ -232,7 +232,7 @@ def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
 def test_the_command_line_has_no_other_model_without_a_server(by: dict[str, Any], message: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "llama_srb.cli", "complete", "Once", "--rank-by", json.dumps(by)],
-        cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert ended.returncode == 2
     assert message in ended.stderr
@@ -297,7 +297,7 @@ def test_what_judged_prompts_have_in_common_is_computed_once(several: Server) ->
 def test_an_abort_while_a_model_judges_loses_no_text(several: Server) -> None:
     judge = {**JUDGE, "prompt": "{text}" + " Once there was a cat who liked to play." * 80}
     body = {"n": 64, "max_tokens": 4, "model": "tale", "rank_by": {"judge": judge}}
-    before, give_up = step_tokens(several), time.monotonic() + TIMEOUT
+    before, give_up = step_tokens(several), time.monotonic() + PATIENCE
     with ThreadPoolExecutor() as thread:
         answer = thread.submit(whole, several, **body)
         while step_tokens(several) - before < 2000:  # more than are generated

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.places import FAKE_COMMAND, ROOT
-
-TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
+from tests.support.waiting import PATIENCE
 
 
 class Bench:
@@ -52,7 +51,7 @@ class Bench:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -98,12 +97,12 @@ class Bench:
     def _watched(
         self, process: subprocess.Popen[bytes], master: int, interrupt_at: str | None
     ) -> tuple[int, str]:
-        output, deadline = b"", time.monotonic() + TIMEOUT
-        while select.select([master], [], [], TIMEOUT)[0] and time.monotonic() < deadline:
+        output, deadline = b"", time.monotonic() + PATIENCE
+        while select.select([master], [], [], PATIENCE)[0] and time.monotonic() < deadline:
             try:
                 chunk = os.read(master, 1 << 16)
             except OSError:  # EIO: the other end is closed
-                return process.wait(TIMEOUT), output.decode(errors="replace")
+                return process.wait(PATIENCE), output.decode(errors="replace")
             output += chunk
             if interrupt_at is not None and interrupt_at in plain(output.decode(errors="replace")):
                 os.write(master, b"\x03")
@@ -116,7 +115,7 @@ class Bench:
         return {json.loads(line)["pid"] for line in lines}
 
     def assert_no_orphan(self) -> None:
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + PATIENCE
         while any(map(alive, self.engines())):
             assert time.monotonic() < deadline, "an engine was left"
             time.sleep(0.005)

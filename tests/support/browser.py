@@ -14,9 +14,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.support.processes import installed
+from tests.support.waiting import PATIENCE
 
 HEADLESS = "chromium-headless-shell"  # opens a page in half of the time of the whole browser
-PATIENCE_MS = 30_000
+PATIENCE_MS = PATIENCE * 1000
 CALM: dict[str, Any] = {"reduced_motion": "reduce", "service_workers": "block"}
 DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}

@@ -35,7 +35,7 @@ class Cluster:
     metrics: str
     pid: int
     key: str = ""
-    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=4 * PATIENCE, limits=NO_REUSE))
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=PATIENCE, limits=NO_REUSE))
 
     def __post_init__(self) -> None:
         if self.key:
@@ -133,5 +133,5 @@ def cluster(*arguments: str) -> Iterator[Cluster]:
             pids = running.pids().values()
         finally:
             process.terminate()
-            process.wait(2 * PATIENCE)
+            process.wait(PATIENCE)
         assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.support.processes import installed
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 60.0  # seconds; a rate needs two scrapes
 SCRAPE = "1s"
 TIMES = {"scrape_interval": SCRAPE, "scrape_timeout": SCRAPE, "evaluation_interval": SCRAPE}
 

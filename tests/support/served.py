@@ -17,8 +17,8 @@ from llama_srb.server import lifetime as server
 from llama_srb.serving.keys import api_keys
 from llama_srb.serving.keys.api_keys import Key
 from tests.support.places import FAKE_COMMAND
+from tests.support.waiting import PATIENCE
 
-TIMEOUT = 20.0  # seconds; far above what any test needs, so that only a hang reaches it
 SECRET = "0123456789" * 4
 
 
@@ -58,7 +58,7 @@ class Served:
 
     async def note(self, what: str, count: int = 1) -> dict[str, Any]:
         """Waits until the journal has `count` entries of this kind; returns the last of them."""
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             while len(found := [n for n in self.noted() if n["what"] == what]) < count:  # noqa: ASYNC110, it is a file
                 await asyncio.sleep(0.002)
         return found[count - 1]
@@ -93,7 +93,7 @@ async def servers(folder: Path) -> AsyncIterator[Serving]:
             http = await stack.enter_async_context(aiohttp.ClientSession())
             return Served(url, http, journal, stack)
 
-        async with asyncio.timeout(TIMEOUT):
+        async with asyncio.timeout(PATIENCE):
             yield start
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import ClientWebSocketResponse
 
 from tests.support.served import Served
+from tests.support.waiting import PATIENCE
 
 Messages = list[dict[str, Any]]
 
@@ -25,7 +26,7 @@ async def until(socket: ClientWebSocketResponse, last: Callable[[dict[str, Any]]
     """Receives messages until `last` is true of one; returns them all."""
     messages: Messages = []
     while not messages or not last(messages[-1]):
-        messages.append(await socket.receive_json(timeout=10))
+        messages.append(await socket.receive_json(timeout=PATIENCE))
     return messages
 
 

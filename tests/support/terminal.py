@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support.places import ROOT
-
-PATIENCE = 120.0  # seconds; each command takes a few, but the machine may be busy
+from tests.support.waiting import PATIENCE
 
 
 def environ(**others: str) -> dict[str, str]:

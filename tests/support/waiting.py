@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-PATIENCE = 30.0  # seconds; the waits take a second or two, but the machine may be busy
+PATIENCE = 120.0  # seconds; most waits take one or two, and only a hang may reach it, on any machine
 
 
 async def until(condition: Callable[[], object]) -> None:

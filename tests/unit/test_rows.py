@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.rows import each_row
+from tests.support.waiting import PATIENCE
 
 
 def outcome(test: Callable[..., Any], **fixtures: Any) -> BaseExceptionGroup[BaseException] | None:
@@ -18,7 +19,7 @@ def outcome(test: Callable[..., Any], **fixtures: Any) -> BaseExceptionGroup[Bas
     try:
         made = test(**fixtures)
         if inspect.isawaitable(made):
-            asyncio.run(asyncio.wait_for(made, 5))
+            asyncio.run(asyncio.wait_for(made, PATIENCE))
     except BaseExceptionGroup as group:
         return group
     return None

@@ -10,7 +10,7 @@ import pytest
 
 from llama_srb import threads
 from llama_srb.threads import FairThreads
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE, until
 
 
 async def work_for(name: str, work: object) -> None:
@@ -21,8 +21,8 @@ async def work_for(name: str, work: object) -> None:
 async def test_a_client_with_slow_work_keeps_no_other_one_waiting() -> None:
     asyncio.get_running_loop().set_default_executor(FairThreads(3, 2))
     may_end, order = threading.Event(), list[str]()
-    slow = [asyncio.create_task(work_for("alice", lambda: may_end.wait(10))) for _ in range(20)]
-    await asyncio.wait_for(work_for("bob", lambda: order.append("bob")), 5)
+    slow = [asyncio.create_task(work_for("alice", lambda: may_end.wait(PATIENCE))) for _ in range(20)]
+    await asyncio.wait_for(work_for("bob", lambda: order.append("bob")), PATIENCE)
     assert (order, [one.done() for one in slow]) == (["bob"], [False] * 20)
     may_end.set()
     await asyncio.gather(*slow)
@@ -31,7 +31,7 @@ async def test_a_client_with_slow_work_keeps_no_other_one_waiting() -> None:
 async def test_free_threads_go_to_the_client_with_the_fewest() -> None:
     asyncio.get_running_loop().set_default_executor(FairThreads(1, 1))
     begun, may_end, order = threading.Event(), threading.Event(), list[str]()
-    first = asyncio.create_task(work_for("a", lambda: (begun.set(), may_end.wait(10))))
+    first = asyncio.create_task(work_for("a", lambda: (begun.set(), may_end.wait(PATIENCE))))
     await until(begun.is_set)
     rest = [asyncio.create_task(work_for(name, lambda name=name: order.append(name))) for name in "aaabbc"]
     await asyncio.sleep(0)
