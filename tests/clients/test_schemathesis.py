@@ -22,6 +22,7 @@ from llama_srb.request.parse import Defaults
 from tests.support.long import amount
 from tests.support.rows import each_row
 from tests.support.serving import Server, serving
+from tests.support.waiting import PATIENCE
 
 
 def no_500(ctx: Any, response: Any, case: Any) -> None:
@@ -56,6 +57,6 @@ def test_no_operation_fails_or_has_an_undescribed_answer(server: Server, operati
     @FEW
     @given(case=st.one_of(right, wrong))
     def call(case: Any) -> None:
-        case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=20)
+        case.call_and_validate(base_url=server.url, checks=CHECKS, timeout=PATIENCE)
 
     call()

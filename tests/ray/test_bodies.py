@@ -14,6 +14,7 @@ import pytest
 from tests.ray.conftest import application, cluster_of
 from tests.support.served import key_file
 from tests.support.serving import Server
+from tests.support.waiting import PATIENCE
 
 MIB = 1 << 20
 BODY = json.dumps({"prompt": "Once", "max_tokens": 2, "n": 1}).encode()
@@ -41,7 +42,7 @@ def begun(
     at = urlsplit(served.url)
     authorization = f"Authorization: Bearer {key}\r\n" if key else ""
     head = f"POST {path} HTTP/1.1\r\nHost: {at.netloc}\r\n{authorization}Content-Length: {length}\r\n\r\n"
-    with socket.create_connection((str(at.hostname), at.port or 0), timeout=30) as connection:
+    with socket.create_connection((str(at.hostname), at.port or 0), timeout=PATIENCE) as connection:
         connection.sendall(head.encode() + body)
         yield connection
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 
 from tests.support.places import ROOT
+from tests.support.waiting import PATIENCE
 
 PROGRAM = ROOT / "build/bin/engine-tests"
 
@@ -15,7 +16,9 @@ PROGRAM = ROOT / "build/bin/engine-tests"
 def test_each_case_passes() -> None:
     """The program prints a line for each case; one that dies has printed the cases before."""
     assert PROGRAM.exists(), "./build.sh --dev makes it"
-    listing = subprocess.run([PROGRAM, "--list"], capture_output=True, text=True, timeout=30, check=True)
+    listing = subprocess.run(
+        [PROGRAM, "--list"], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
     names = listing.stdout.splitlines()
     assert len(names) == len(set(names)) > 60
     done = subprocess.run([PROGRAM], capture_output=True, text=True, timeout=300, check=False)

@@ -529,7 +529,9 @@ def test_a_line_without_a_readable_id_is_an_error_without_id(argv: tuple[str, ..
 
 def talk(argv: tuple[str, ...], data: bytes) -> list[dict[str, Any]]:
     """All events of an engine that reads these bytes and then end of file. It must exit with 0."""
-    done = subprocess.run(argv, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30)
+    done = subprocess.run(
+        argv, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=PATIENCE
+    )
     assert done.returncode == 0
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 

@@ -54,11 +54,11 @@ def prometheus(folder: Path, config: dict[str, Any]) -> Iterator[str]:
 
 def query(url: str, path: str, **words: str) -> Any:
     """The data of one of Prometheus' answers."""
-    with urllib.request.urlopen(f"{url}{path}?{urllib.parse.urlencode(words)}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}{path}?{urllib.parse.urlencode(words)}", timeout=PATIENCE) as answer:
         return json.load(answer)["data"]
 
 
 def _answers(url: str) -> bool:
-    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return bool(answer.status == 200)
     return False

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.rows import each_row
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,7 +174,7 @@ class Checkout:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=PATIENCE,
         )
         kept = [
             call for call in calls.read_text().splitlines() if "--version" not in call and " -c " not in call

@@ -6,6 +6,7 @@ import re
 import subprocess
 
 from tests.support.places import ROOT
+from tests.support.waiting import PATIENCE
 
 SCRIPT = ROOT / "scripts/long"
 OWN = ("LONG", "LIFE", "TWO_KEYS_SECONDS", "TWO_KEYS_SCALE", "MEMORY_REQUESTS", "CLUSTER_DRAIN_SECONDS")
@@ -24,6 +25,8 @@ def test_each_test_with_a_long_form_is_named_by_the_script() -> None:
 
 
 def test_an_unknown_part_is_refused_before_anything_runs() -> None:
-    ended = subprocess.run([SCRIPT, "soak", "pools"], capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(
+        [SCRIPT, "soak", "pools"], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("scripts/long: no part is called 'pools'; there are: bodies stalls")
