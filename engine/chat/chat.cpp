@@ -2,7 +2,7 @@
 
 #include "chat/history.h"
 #include "chat/required_calls.h"
-#include "grammar/structure.h"
+#include "chat/tool_schemas.h"
 #include "util/json.h"
 #include "util/sandbox.h"
 #include "util/utf8.h"
@@ -152,6 +152,7 @@ std::string text_of(const common_chat_params & made) {
         {"shown", made.preserved_tokens},
         {"stop", made.additional_stops},
         {"parser", made.parser},
+        {"schemas", made_schemas()},
     };
     return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -236,6 +237,7 @@ bool reads_objects(const common_chat_templates * templates) {
 json apply_template(const common_chat_templates * templates, common_chat_templates_inputs & inputs,
                     const std::string & messages, const std::string & tools) {
     const auto work = [&] {
+        keep_schemas();
         inputs.tools = tools.empty() ? std::vector<common_chat_tool>()
                                      : common_chat_tools_parse_oaicompat(common_json::parse(tools));
         return text_of(apply_history(templates, inputs, read_history(messages, reads_objects(templates))));
@@ -364,9 +366,11 @@ chat_prompt chat_templates::apply(const json & fields) {
         made["grammar"] = without_content(made["grammar"], made["parser"]);
     }
     chat_prompt prompt;
-    prompt.parts       = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
-    prompt.grammar     = made["grammar"];
-    prompt.schema      = schema;
+    prompt.parts   = marks ? marks->parts_of(made["prompt"]) : prompt_parts{{made["prompt"], true}};
+    prompt.grammar = made["grammar"];
+    prompt.schemas = {schema, {}};
+    read_tool_schemas(prompt.schemas.tools, prompt.warnings, made["schemas"], read_text(fields, "tools"),
+                      prompt.grammar);
     prompt.stop        = made["stop"].get<std::vector<std::string>>();
     auto format        = read_format(made, inputs, llama_model_get_vocab(model));
     format->n_thinking = params.sampling.reasoning_budget_tokens;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "chat/plain_content.h"
+#include "grammar/structure.h"
 #include "grammar/trigger.h"
 #include "util/fields.h"
 
@@ -34,8 +35,9 @@ struct chat_format {
 
 struct chat_prompt {
     prompt_parts                       parts;
-    std::string                        grammar; // GBNF; empty: the answer may be any text
-    std::string                        schema;  // JSON that stands in the grammar at its mark; empty: none
+    std::string                        grammar;  // GBNF; empty: the answer may be any text
+    chat_schemas                       schemas;  // that stand in the grammar at their marks
+    std::vector<std::string>           warnings; // about tools
     std::vector<std::string>           stop;
     std::shared_ptr<const chat_format> format;
 };

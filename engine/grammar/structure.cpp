@@ -36,28 +36,46 @@ static grammar_rules read_choices(const std::string & text) {
     return rules;
 }
 
-// A grammar with the schema in the place of its mark.
-static grammar_rules read_chat_grammar(const std::string & text, const llama_vocab * vocab,
-                                       const chat_schema & schema) {
-    const std::string  mark = "\"" + std::string(schema_mark) + "\"";
-    const literal_hook hook = [&](grammar_rules & rules, const std::string & literal) {
-        return literal == mark ? std::optional(rules.append(read_json_schema(schema.text, schema.given)))
-                               : std::nullopt;
-    };
-    return read_gbnf(notation_text("grammar", text), vocab, schema.text.empty() ? literal_hook() : hook);
+std::string tool_mark(size_t i) {
+    return "{tool-schema-" + std::to_string(i) + "}";
 }
 
-static grammar_rules read_rules(const std::string & name, const std::string & text, const llama_vocab * vocab,
-                                const chat_schema & schema) {
-    if (name == "grammar") {
-        return read_chat_grammar(text, vocab, schema);
+// A grammar with schemas in the places of their marks.
+static grammar_rules read_chat_grammar(const std::string & text, const llama_vocab * vocab,
+                                       const chat_schemas & schemas, const schema::options & given,
+                                       std::vector<std::string> & warnings) {
+    std::map<std::string, const tool_schema *> tools; // by mark
+    for (size_t i = 0; i < schemas.tools.size(); i++) {
+        tools[tool_mark(i)] = &schemas.tools[i];
     }
-    if (name == "regex") {
+    const std::string                      mark = "\"" + std::string(schema_mark) + "\"";
+    std::map<std::string, grammar_element> made;
+    work_budget                            budget;
+    const literal_hook                     hook = [&](grammar_rules & rules, const std::string & literal) {
+        const auto tool  = tools.find(literal);
+        const bool is_it = tool != tools.end() || (literal == mark && !schemas.answer.empty());
+        if (is_it && made.count(literal) == 0) {
+            made[literal] =
+                rules.append(tool != tools.end() ? read_tool_schema(*tool->second, given, budget, warnings)
+                                                 : read_json_schema(schemas.answer, given, warnings));
+        }
+        return is_it ? std::optional(made[literal]) : std::nullopt;
+    };
+    return read_gbnf(notation_text("grammar", text), vocab, hook);
+}
+
+grammar_rules structure_cache::read(const source & from, const llama_vocab * vocab,
+                                    std::vector<std::string> & warnings) {
+    if (from.name == "grammar") {
+        return read_chat_grammar(from.text, vocab, from.schemas, from.given, warnings);
+    }
+    if (from.name == "regex") {
         grammar_rules rules;
-        read_regex(rules, text); // its first rule is the root
+        read_regex(rules, from.text); // its first rule is the root
         return rules;
     }
-    return name == "choice" ? read_choices(text) : read_json_schema(text, schema.given);
+    return from.name == "choice" ? read_choices(from.text)
+                                 : read_json_schema(from.text, from.given, warnings);
 }
 
 // The field as text: the key of its grammar.
@@ -65,17 +83,18 @@ static std::string text_of(const json & value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-std::shared_ptr<grammar> structure_cache::make(const std::string & name, const std::string & text,
-                                               const vocabulary_ptr & with, const chat_schema & schema) {
+found_structure structure_cache::make(const source & from, const vocabulary_ptr & with) {
     try {
-        grammar_rules rules = read_rules(name, text, vocabulary->vocab, schema);
-        return std::make_shared<grammar>(std::move(rules), with);
+        found_structure out;
+        grammar_rules   rules = read(from, vocabulary->vocab, out.warnings);
+        out.rules             = std::make_shared<grammar>(std::move(rules), with);
+        return out;
     } catch (const grammar_error & e) {
-        invalid(name, name + ": line 1, column 1: " + e.what());
+        invalid(from.name, from.name + ": line 1, column 1: " + e.what());
     }
 }
 
-std::shared_ptr<grammar> structure_cache::find(const json & fields, const schema::options & given_options) {
+found_structure structure_cache::find(const json & fields, const schema::options & given_options) {
     std::vector<std::string> given;
     for (const field_row & row : structure_fields()) {
         if (fields.contains(row.name)) {
@@ -83,7 +102,7 @@ std::shared_ptr<grammar> structure_cache::find(const json & fields, const schema
         }
     }
     if (given.empty()) {
-        return nullptr;
+        return {};
     }
     if (given.size() > 1) {
         invalid(given[1], "only one of " + given[0] + " and " + given[1] + " may be given");
@@ -95,18 +114,41 @@ std::shared_ptr<grammar> structure_cache::find(const json & fields, const schema
         invalid(name, name + " has " + std::to_string(text.size()) + " bytes; it may have " +
                           std::to_string(n_max));
     }
-    return find(name, text, name + " " + key_of(given_options) + " " + text, vocabulary, {"", given_options});
+    return find({name, text, given_options, {}}, name + " " + key_of(given_options) + " " + text, vocabulary);
 }
 
-std::shared_ptr<grammar> structure_cache::find_chat(const std::string &           text,
-                                                    const std::set<llama_token> & shown,
-                                                    const chat_schema &           schema) {
-    if (schema.text.size() > n_max_schema) {
-        invalid("json_schema", "json_schema has " + std::to_string(schema.text.size()) +
+// All that a schema of a tool is made of, but for its document where the one before has the same.
+static std::string key_of(const tool_schema & tool, const tool_schema * before) {
+    const schema::call_schema & call    = tool.call;
+    const bool                  is_same = before != nullptr && before->call.document == call.document;
+    std::string                 key     = tool.name + std::to_string(tool.strict) + call.path + "\n" +
+                                          (is_same ? "" : *call.document) + "\n" + call.part;
+    if (call.form) {
+        const schema::call_form & f = *call.form;
+        for (const std::string & part : {f.before, f.after, f.close, f.after_text, f.separator, f.quote}) {
+            key += "\n" + part;
+        }
+        key += std::to_string(f.space) + std::to_string(f.cdata) + std::to_string(f.at_least_one);
+        for (const auto & m : f.members) {
+            key += "\n" + m.name + std::to_string(m.required) + std::to_string(m.written);
+        }
+    }
+    return key;
+}
+
+found_structure structure_cache::find_chat(const std::string & text, const std::set<llama_token> & shown,
+                                           const chat_schemas & schemas, const schema::options & given) {
+    if (schemas.answer.size() > n_max_schema) {
+        invalid("json_schema", "json_schema has " + std::to_string(schemas.answer.size()) +
                                    " bytes; it may have " + std::to_string(n_max_schema));
     }
-    if (text.size() > n_max_chat) {
-        invalid("tools", "tools are converted to a grammar of " + std::to_string(text.size()) +
+    std::string of_tools;
+    for (size_t i = 0; i < schemas.tools.size() && of_tools.size() <= n_max_chat; i++) {
+        of_tools += key_of(schemas.tools[i], i > 0 ? &schemas.tools[i - 1] : nullptr) + "\n";
+    }
+    const size_t n_bytes = std::max(text.size(), of_tools.size());
+    if (n_bytes > n_max_chat) {
+        invalid("tools", "tools are converted to a grammar of " + std::to_string(n_bytes) +
                              " bytes; it may have " + std::to_string(n_max_chat));
     }
     vocabulary_ptr with;
@@ -122,12 +164,13 @@ std::shared_ptr<grammar> structure_cache::find_chat(const std::string &         
     for (llama_token token : shown) {
         key += " " + std::to_string(token);
     }
-    return find("grammar", text, key + "\n" + key_of(schema.given) + schema.text + "\n" + text, with, schema);
+    static const std::string name = "grammar";
+    return find({name, text, given, schemas},
+                key + "\n" + key_of(given) + schemas.answer + "\n" + of_tools + "\n" + text, with);
 }
 
-std::shared_ptr<grammar> structure_cache::find(const std::string & name, const std::string & text,
-                                               const std::string & key, const vocabulary_ptr & with,
-                                               const chat_schema & schema) {
+found_structure structure_cache::find(const source & from, const std::string & key,
+                                      const vocabulary_ptr & with) {
     const auto find_entry = [&] {
         return std::find_if(known.begin(), known.end(), [&](const auto & e) { return e.first == key; });
     };
@@ -135,13 +178,13 @@ std::shared_ptr<grammar> structure_cache::find(const std::string & name, const s
     auto                         entry = find_entry();
     if (entry == known.end()) {
         lock.unlock(); // other threads need not wait for this grammar
-        auto made = make(name, text, with, schema);
+        auto made = make(from, with);
         lock.lock();
         known.emplace_front(key, std::move(made));
     } else {
         known.splice(known.begin(), known, entry);
     }
-    const auto found = known.front().second;
+    const found_structure found = known.front().second;
     known.resize(std::min(known.size(), n_known_max));
     return found;
 }

@@ -19,12 +19,20 @@
 // The fields that name a grammar, one row for each notation.
 const std::vector<field_row> & structure_fields();
 
-// A template's grammar has this text as a JSON string where the schema of the answer belongs.
-constexpr const char * schema_mark = "schema-of-the-answer";
+// A grammar, and what of its schemas is left out, or not known. nullptr: there is none.
+struct found_structure {
+    std::shared_ptr<grammar> rules;
+    std::vector<std::string> warnings;
+};
 
-struct chat_schema {
-    std::string     text; // empty: there is none
-    schema::options given;
+// A template's grammar has this text as a JSON string where the schema of the answer belongs, and tool_mark(i) where
+// the schema of a tool does.
+constexpr const char * schema_mark = "schema-of-the-answer";
+std::string            tool_mark(size_t i);
+
+struct chat_schemas {
+    std::string              answer; // empty: there is none
+    std::vector<tool_schema> tools;
 };
 
 // The most recently used grammars by their text. Any thread may call.
@@ -33,8 +41,8 @@ class structure_cache {
     explicit structure_cache(const llama_vocab * vocab) : vocabulary(std::make_shared<token_tree>(vocab)) {}
 
     // The grammar of a command whose fields have been checked; at most one of the structure fields may be given.
-    // nullptr: none is. Throws command_error.
-    std::shared_ptr<grammar> find(const nlohmann::json & fields, const schema::options & given);
+    // Throws command_error.
+    found_structure find(const nlohmann::json & fields, const schema::options & given);
 
     // The texts of all tokens, as a tree that is made.
     std::shared_ptr<token_tree> texts() const {
@@ -43,19 +51,25 @@ class structure_cache {
     }
 
     // The grammar of a chat. shown: control tokens whose text is part of the answer.
-    std::shared_ptr<grammar> find_chat(const std::string & text, const std::set<llama_token> & shown,
-                                       const chat_schema & schema);
+    found_structure find_chat(const std::string & text, const std::set<llama_token> & shown,
+                              const chat_schemas & schemas, const schema::options & given);
 
   private:
     using vocabulary_ptr = std::shared_ptr<token_tree>;
 
-    std::shared_ptr<grammar> find(const std::string & name, const std::string & text, const std::string & key,
-                                  const vocabulary_ptr & with, const chat_schema & schema);
-    std::shared_ptr<grammar> make(const std::string & name, const std::string & text,
-                                  const vocabulary_ptr & with, const chat_schema & schema);
+    // What a structure is made of.
+    struct source {
+        const std::string &     name, &text;
+        const schema::options & given;
+        const chat_schemas &    schemas;
+    };
+    found_structure      find(const source & from, const std::string & key, const vocabulary_ptr & with);
+    found_structure      make(const source & from, const vocabulary_ptr & with);
+    static grammar_rules read(const source & from, const llama_vocab * vocab,
+                              std::vector<std::string> & warnings);
 
-    const vocabulary_ptr                            vocabulary;
-    std::mutex                                      mutex;             // of all below
-    std::map<std::set<llama_token>, vocabulary_ptr> chat_vocabularies; // few: a model's templates need few
-    std::list<std::pair<std::string, std::shared_ptr<grammar>>> known; // by key, most recently used first
+    const vocabulary_ptr                               vocabulary;
+    std::mutex                                         mutex;             // of all below
+    std::map<std::set<llama_token>, vocabulary_ptr>    chat_vocabularies; // few: a model's templates need few
+    std::list<std::pair<std::string, found_structure>> known;             // by key, most recently used first
 };

@@ -71,7 +71,8 @@ struct generate_command {
     bool    front_space       = false; // the tokenizer has put one before the client's text
     int32_t n_cut             = 0;     // tokens that were cut from the prompt, or from what is continued
 
-    std::string text; // the client's prompt, for echo; empty: that of the tokens
+    std::vector<std::string> warnings; // about schemas: what of them is left out, or not known
+    std::string              text;     // the client's prompt, for echo; empty: that of the tokens
 
     std::shared_ptr<const chat_format> chat; // how an answer is parsed; nullptr: it is plain text
     std::vector<llama_token> thought_end;    // of a chat: what ends thoughts that have used up their tokens

@@ -51,6 +51,14 @@ void append_start(std::string & out, const std::string & id, const start_report 
     if (report.prompt) {
         event.raw("prompt_token_ids", numbers(*report.prompt, "%d"));
     }
+    if (report.warnings && !report.warnings->empty()) {
+        std::vector<std::string> texts;
+        for (const std::string & warning : *report.warnings) {
+            texts.emplace_back();
+            append_json_string(texts.back(), warning);
+        }
+        event.raw("warnings", list_of(texts, texts.size()));
+    }
 }
 
 void append_prompt(std::string & out, const std::string & id, const std::string & text,

@@ -19,7 +19,8 @@ struct start_report {
     int32_t  n_prompt = 0, n_cached = 0;
     uint32_t seed  = 0;
     int32_t  n_cut = 0; // tokens that were cut from the prompt, or from what it continues
-    const std::vector<llama_token> * prompt = nullptr; // its ids, where they are wanted
+    const std::vector<llama_token> * prompt   = nullptr; // its ids, where they are wanted
+    const std::vector<std::string> * warnings = nullptr; // about schemas
 };
 void append_start(std::string & out, const std::string & id, const start_report & report);
 

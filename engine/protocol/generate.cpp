@@ -221,10 +221,12 @@ static void make_sequences(generate_command & request, sequence_settings && comm
 }
 
 // Reads the grammar of the texts, from the command's own fields or from the chat.
-static void read_structure(sequence_settings & settings, const json & body, const chat_prompt * chat,
-                           const command_facts & facts) {
+static void read_structure(sequence_settings & settings, std::vector<std::string> & warnings,
+                           const json & body, const chat_prompt * chat, const command_facts & facts) {
     const schema::options given = read_schema_options(body);
-    settings.structure          = facts.structures->find(body, given);
+    found_structure       found = facts.structures->find(body, given);
+    settings.structure          = found.rules;
+    warnings                    = std::move(found.warnings);
     if (!chat) {
         return;
     }
@@ -235,8 +237,10 @@ static void read_structure(sequence_settings & settings, const json & body, cons
     if (settings.structure) {
         invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
     }
-    settings.structure =
-        facts.structures->find_chat(chat->grammar, chat->format->shown, {chat->schema, given});
+    found = facts.structures->find_chat(chat->grammar, chat->format->shown, chat->schemas, given);
+    settings.structure = found.rules;
+    warnings           = chat->warnings;
+    warnings.insert(warnings.end(), found.warnings.begin(), found.warnings.end());
     settings.structure_start =
         std::shared_ptr<const grammar_start>(chat->format, &chat->format->start); // keeps the format alive
 }
@@ -302,7 +306,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         request->healed             = std::make_shared<healed_end>();
         request->healed->vocabulary = facts.structures->texts();
     }
-    read_structure(common, body, chat, facts);
+    read_structure(common, request->warnings, body, chat, facts);
     const uint32_t given = common.sampling.seed;
     coupled.seed         = sequence_seed(given == LLAMA_DEFAULT_SEED ? std::random_device()() : given, 0);
     request->common.seed = coupled.seed;
@@ -311,8 +315,11 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     }
     request->common.coupled = coupled;
     const private_texts              hidden(body, facts);
-    const std::optional<then_fields> then   = then_fields::read(body, facts);
-    common_settings                  shared = {hidden, then, then ? n_bytes_of(then->stop) : 0};
+    const std::optional<then_fields> then = then_fields::read(body, facts);
+    if (then) {
+        request->warnings.insert(request->warnings.end(), then->warnings.begin(), then->warnings.end());
+    }
+    common_settings shared = {hidden, then, then ? n_bytes_of(then->stop) : 0};
     make_sequences(*request, std::move(common), body, chat, shared, facts);
     if (!chat && body.contains("prompt")) {
         hidden.check("prompt", read_parts(body["prompt"]));

@@ -27,8 +27,7 @@ static void refuse_with(const json & body, const char * name, const char * why) 
 }
 
 // An error of a grammar names the field with its object.
-static std::shared_ptr<grammar> read_structure(const json & fields, const json & body,
-                                               const command_facts & facts) {
+static found_structure read_structure(const json & fields, const json & body, const command_facts & facts) {
     try {
         return facts.structures->find(fields, read_schema_options(body));
     } catch (command_error & e) {
@@ -49,7 +48,11 @@ std::optional<then_fields> then_fields::read(const json & body, const command_fa
     then_fields  then;
     then.text =
         tokenize_behind({{fields["text"].get<std::string>(), fields.value("special", true)}}, facts.vocab);
-    then.structure   = read_structure(fields, body, facts);
+    const found_structure found = read_structure(fields, body, facts);
+    for (const std::string & warning : found.warnings) {
+        then.warnings.push_back("then." + warning);
+    }
+    then.structure   = found.rules;
     then.stop        = fields.value("stop", then.stop);
     then.n_predict   = fields.value("max_tokens", then.n_predict);
     then.return_free = fields.value("return_free", false);

@@ -9,6 +9,7 @@ const field_row & then_field();
 struct then_fields {
     std::vector<llama_token>          text;
     std::shared_ptr<grammar>          structure; // nullptr: none
+    std::vector<std::string>          warnings;  // about its schema
     std::vector<std::string>          stop;
     int32_t                           n_predict   = 128;
     bool                              return_free = false;

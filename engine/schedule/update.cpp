@@ -17,7 +17,8 @@ void begin_request(const request & r, const update_context & to) {
     }
     append_start(to.out, r.id,
                  {(int64_t) r.sequences.size(), r.n_prompt(), r.prompt.n_cached, r.command->common.seed,
-                  r.command->n_cut, r.command->return_ids ? &r.command->prompt : nullptr});
+                  r.command->n_cut, r.command->return_ids ? &r.command->prompt : nullptr,
+                  &r.command->warnings});
     if (r.command->n_prompt_logprobs >= 0 && r.n_prompt() > 0) {
         append_prompt_logprobs(to.out, r.id, {unknown_logprob_json(r.command->prompt[0], to.vocab)});
     }

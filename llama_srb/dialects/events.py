@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from llama_srb.dialects.common.response_types import NOTHING, Compared, Frames, Noted, compared
+from llama_srb.dialects.common.response_types import NOTHING, Compared, Frames, Noted, compared, with_warnings
 from llama_srb.dialects.event_types import Event
 from llama_srb.engine import events as engine
 from llama_srb.engine.event_rows import public_rows, wire_name
@@ -43,8 +43,8 @@ def render(events: Iterable[engine.Event], notes: Noted = NOTHING) -> bytes:
     for event in events:
         if type(event) is Stream:  # nearly all events are of this kind
             frames.append(_stream(event))
-        elif notes and type(event) is Start:
-            frames.append(_frame({**_fields(event), **notes}))
+        elif type(event) is Start and (notes or event.warnings):
+            frames.append(_frame({**_fields(event), **with_warnings(notes, event)}))
         elif (write := _WRITERS.get(type(event))) is not None:
             frames.append(write(event))
     return b"".join(frames)

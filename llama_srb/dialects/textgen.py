@@ -177,7 +177,7 @@ class Logits(Reply):
     def body(self) -> LogitsAnswer:
         first = next(iter(self.texts[0].tokens), {})  # there is none if the request was cancelled
         probabilities = {name: math.exp(one) for name, one in by_name(first.get("top", ())).items()}
-        return {"logits": probabilities, **warned(self.request.warnings)}
+        return {"logits": probabilities, **warned(self.request.warnings, self.start)}
 
 
 # ----------------------------------------------------------------------------------------------------

@@ -152,6 +152,7 @@ _TYPES: dict[Any, tuple[type, ...]] = {
     float: (float, int),
     float | None: (float, int),
     tuple[int, ...]: (list,),
+    tuple[str, ...]: (list,),
     bool: (bool,),
     Mapping[str, Any]: (dict,),
     Mapping[str, float]: (dict,),

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Struct, Value
 
-from llama_srb.dialects.common.response_types import NOTHING, Noted
+from llama_srb.dialects.common.response_types import NOTHING, Noted, with_warnings
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.engine import events as engine
 from llama_srb.engine.event_rows import public_rows, wire_name
@@ -139,7 +139,8 @@ def messages_of(events: Iterable[Event], notes: Noted = NOTHING) -> Iterator[Any
         kind = type(event)
         if kind in _ROWS and not (isinstance(event, engine.Loading) and not event.id):
             name, keys = _ROWS[kind]
-            fields = _fields(event, keys) | (notes if kind is engine.Start else {})
+            more = with_warnings(notes, event) if isinstance(event, engine.Start) else {}
+            fields = _fields(event, keys) | more
             yield _EVENT(**{name: fields})
 
 

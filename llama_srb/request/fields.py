@@ -236,7 +236,7 @@ def _given(sampling: Sampling) -> dict[str, Any]:
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
-SCHEMA_OPTIONS = ("json_additional", "property_order", "json_whitespace")
+SCHEMA_OPTIONS = ("lenient", "json_additional", "property_order", "json_whitespace")
 MOST_STOPS = 1000  # each token of each sequence is looked up among them
 TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids")
 DIVERSITIES, FIRST_TOKENS = ("none", "arithmetic"), ("any", "distinct")
@@ -351,6 +351,9 @@ class CompletionRequest(_Row):
     choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
+    lenient: bool = _row(False, "structure", neutral=False,
+        meaning="What of a schema has no exact meaning here is left out and named in warnings, with its path; "
+        "otherwise it is refused. So it is for tools anyway, but for those that are strict.")
     json_additional: bool = _row(False, "structure", neutral=False,
         meaning="json_schema as the standard has it: objects may have other properties where "
         "additionalProperties is absent, and a schema without type allows all types.")

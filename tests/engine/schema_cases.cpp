@@ -1,6 +1,9 @@
 // Schemas of each kind: which values they admit, or why they are refused.
 #include "cases.h"
 
+#include "grammar/automaton.h"
+#include "grammar/schema/compile.h"
+
 #include <nlohmann/json.hpp>
 
 using json = nlohmann::ordered_json;
@@ -88,6 +91,11 @@ const schema_row rows[] = {
      R"([[1, 2], [1, 2, 3]])", R"([[1], [1, 2, 3, 4], []])"},
     {"contains", R"({"type": "array", "contains": {"const": 5}, "minContains": 2, "maxContains": 3})",
      R"([[5, 5], [1, 5, 2, 5], [5, 5, 5]])", R"([[5], [], [5, 5, 5, 5]])"},
+    {"several contains, through allOf",
+     R"({"type": "array", "maxItems": 4, "items": {"enum": ["a", "b", "c", 1]}, "contains": {"const": "a"},
+         "allOf": [{"contains": {"type": "string"}, "maxContains": 2}, {"contains": {"enum": ["b", 1]}, "minContains": 2}]})",
+     R"([["a", 1, 1], ["a", "b", 1], [1, 1, 1, "a"]])",
+     R"([["a"], ["a", "b", "c", 1], ["b", 1], ["a", "c", 1, 1, 1]])"},
     {"different items of an enum",
      R"({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true})",
      R"([[], ["b", "a"], [1, "a", "b"]])", R"([["a", "a"], ["c"]])"},
@@ -104,6 +112,16 @@ const schema_row rows[] = {
      R"({"type": "object", "properties": {"a": {}, "b": {}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
          "additionalProperties": false})",
      R"([{"a": 1}, {"b": 1}])", R"([{}, {"a": 1, "b": 1}])"},
+    {"oneOf of closed objects",
+     R"({"type": "object", "oneOf": [{"properties": {"n": {}}, "required": ["n"], "additionalProperties": false},
+         {"properties": {"n": {}, "t": {}}, "required": ["n", "t"], "additionalProperties": false}]})",
+     R"([{"n": 1}, {"n": 1, "t": 2}])", R"([{}, {"t": 1}])"},
+    {"oneOf of closed objects that may both be empty",
+     R"({"oneOf": [{"type": "object", "properties": {"a": {}}, "additionalProperties": false},
+         {"type": "object", "properties": {"b": {}}, "additionalProperties": false}]})",
+     R"([{"a": 1}, {"b": 1}])", R"([{}, {"a": 1, "b": 1}])"},
+    {"expressions", R"({"type": "string", "format": "regex"})",
+     R"(["^[a-zA-Z0-9_]{3,16}$", "(?:a|b)+\\d?", ""])", R"(["a**", "(", "[", "a{3,1}", "\\"])"},
     {"oneOf by a discriminator",
      R"({"oneOf": [{"type": "object", "properties": {"t": {"const": "x"}, "v": {"type": "integer"}}, "required": ["t"]},
          {"type": "object", "properties": {"t": {"const": "y"}, "v": {"type": "string"}}, "required": ["t"]}]})",
@@ -160,14 +178,135 @@ const refusal_row refusals[] = {
      "no value fits it"},
     {"a keyword of the wrong type", R"({"type": "string", "minLength": "a"})",
      "/minLength: \"a\" is no count"},
+    {"two references to each other",
+     R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})",
+     "/$defs/b/$ref: \"#/$defs/a\" leads back to itself without an end"},
+    {"a reference to itself by alternatives",
+     R"({"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}})",
+     "/properties/a/anyOf/1/$ref: \"#/properties/a\" leads back to itself without an end"},
+    {"multiples of what has too many remainders",
+     R"({"properties": {"a": {"type": "number", "multipleOf": 0.123456789}}})",
+     "/properties/a/multipleOf: a multiple of 0.123456789 has too many remainders"},
 };
 
-json ask(const char * schema, const json & values, bool open) {
-    json line = {{"schema", schema}, {"values", json::array()}, {"open", open}};
+// What is left out of a lenient schema; all that the exact one would admit is admitted.
+struct lenient_row {
+    const char * name;
+    const char * schema;
+    const char * yes;
+    const char * no;
+    const char * warnings; // the beginnings
+};
+
+const lenient_row lenient_rows[] = {
+    {"items that must differ",
+     R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "maxItems": 2})",
+     R"([[], ["a", "b"], ["a", "a"]])", R"([[1], ["a", "b", "c"]])",
+     R"(["/uniqueItems: items that must differ"])"},
+    {"a reference that leaves the document",
+     R"({"type": "object", "properties": {"a": {"$ref": "http://x/y"}, "b": {"not": {"$ref": "http://x/y"}}},
+         "additionalProperties": false})",
+     R"([{"a": 1, "b": "x"}])", R"([{"c": 1}])",
+     R"(["/properties/a/$ref: \"http://x/y\" is not in this", "/properties/b/not/$ref: "])"},
+    {"values beside an expression that is not known",
+     R"({"enum": ["a", "bb", "ccc"], "maxLength": 2, "not": {"pattern": "(a)\\1"}})", R"(["a", "bb"])",
+     R"(["ccc"])", R"(["/not/pattern: "])"},
+    {"an alternative beside one that is not known",
+     R"({"oneOf": [{"enum": ["a", "b"], "pattern": "(a)\\1"}, {"const": "b"}]})", R"(["a", "b"])", R"(["c"])",
+     R"(["/oneOf/0/pattern: "])"},
+    {"names beside an expression that is not known",
+     R"({"type": "object", "patternProperties": {"(a)\\1": {"type": "integer"}}, "additionalProperties": false})",
+     R"([{"aa": 1}, {}])", R"([1])", R"(["/patternProperties: "])"},
+    {"references to each other",
+     R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a", "type": "integer"}}, "$ref": "#/$defs/a"})",
+     R"([1])", R"(["a"])", R"(["/$defs/b/$ref: "])"},
+    {"keywords of the wrong type",
+     R"({"type": "string", "minLength": "a", "maxLength": 2, "allOf": {"a": 1}, "enum": 5})", R"(["", "ab"])",
+     R"(["abc", 1])", R"(["/enum: number is no list", "/minLength: \"a\" is no count"])"},
+    {"a format that is not known", R"({"type": "string", "format": "colour"})", R"(["red"])", R"([1])",
+     R"(["/format: \"colour\" is not known here"])"},
+};
+
+// The arguments of calls that are not JSON.
+struct call_row {
+    const char *             name;
+    const char *             document;
+    schema::call_form        form;
+    std::vector<std::string> yes, no;
+};
+
+schema::call_form tags(bool mixed = false, bool cdata = false) {
+    schema::call_form form;
+    form.before = "<a=", form.after = ">", form.after_text = " text>", form.close = "\n</a>\n",
+    form.space   = true;
+    form.cdata   = cdata;
+    const auto s = mixed ? schema::call_form::mixed : schema::call_form::text;
+    form.members = {{"n", false, schema::call_form::json, {}},
+                    {"s", true, s, {"number", "null", "array"}},
+                    {"t", false, s, {"number"}}};
+    return form;
+}
+
+schema::call_form of_gemma() {
+    schema::call_form form;
+    form.quote = "<|>";
+    return form;
+}
+
+const call_row calls[] = {
+    {"what must come comes first, and once",
+     R"({"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}, "s": {"type": "string"}}, "required": ["s"]})",
+     tags(),
+     {"<a=s text>x\n</a>\n", "<a=s text>\n</a>\n <a=n>9\n</a>\n", "<a=s text>a</a>\n\n</a>\n"},
+     {"", "<a=n>1\n</a>\n", "<a=s text>x\n</a>\n<a=n>10\n</a>\n", "<a=s text>x\n</a>\n<a=s text>x\n</a>\n",
+      "<a=s text>x\n</a>\n<a=t text>x\n</a>\n"}},
+    {"texts obey lengths and expressions",
+     R"({"type": "object", "properties": {"s": {"type": "string", "pattern": "^[a-c]+$", "maxLength": 3}}, "required": ["s"]})",
+     tags(),
+     {"<a=s text>abc\n</a>\n"},
+     {"<a=s text>\n</a>\n", "<a=s text>abca\n</a>\n", "<a=s text>ad\n</a>\n"}},
+    {"a text does not end itself",
+     R"({"type": "object", "properties": {"s": {}}, "required": ["s"]})",
+     tags(),
+     {"<a=s text>\n</a\n</a>\n"},
+     {"<a=s text>\n</a>\n</a>\n", "<a=s text>\n</a>\n</a>\nb\n</a>\n"}},
+    {"allOf, names that must come with others, counts",
+     R"({"type": "object", "allOf": [{"properties": {"s": {"enum": ["x", "y"]}}}, {"properties": {"t": {"const": "z"}}}],
+         "required": ["s"], "dependentRequired": {"t": ["n"]}, "properties": {"n": {"type": "boolean"}}, "maxProperties": 2})",
+     tags(),
+     {"<a=s text>x\n</a>\n", "<a=s text>y\n</a>\n<a=n>true\n</a>\n"},
+     {"<a=s text>z\n</a>\n", "<a=s text>x\n</a>\n<a=t text>z\n</a>\n",
+      "<a=s text>x\n</a>\n<a=n>true\n</a>\n<a=t text>z\n</a>\n"}},
+    {"a text that reads as JSON is JSON",
+     R"({"type": "object", "properties": {"s": {"anyOf": [{"type": "string"}, {"type": "integer", "maximum": 5}, {"type": "null"}]}},
+         "required": ["s"]})",
+     tags(true),
+     {"<a=s>5\n</a>\n", "<a=s>null\n</a>\n", "<a=s text>6 a\n</a>\n", "<a=s text>true\n</a>\n"},
+     {"<a=s>6\n</a>\n", "<a=s text>6\n</a>\n", "<a=s text>null\n</a>\n", "<a=s text>[\n</a>\n",
+      "<a=s text>\"a\"\n</a>\n"}},
+    {"texts in CDATA",
+     R"({"type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]})",
+     tags(false, true),
+     {"<a=s text><![CDATA[\n</a>\n]]>\n</a>\n", "<a=s text>a\n</a>\n"},
+     {"<a=s text><![CDATA[a\n</a>\n", "<a=s text><![CDATA[]]>]]>\n</a>\n"}},
+    {"the notation of Gemma",
+     R"({"type": "object", "properties": {"s": {"type": "string", "maxLength": 2}, "o": {"type": "object", "patternProperties": {"^x": {"type": "integer"}}}},
+         "required": ["s"]})",
+     of_gemma(),
+     {"{s:<|>ab<|>}", "{s:<|>\"<|>,o:{x1:2,xy:3}}", "{s:<|><<|>}"},
+     {"{}", "{s:<|>abc<|>}", "{\"s\":<|>ab<|>}", "{s:\"ab\"}", "{s:<|>a<|>,o:{y:1}}", "{s:<|><|><|>}"}},
+};
+
+json ask(const char * schema, const json & values, bool open, bool lenient = false) {
+    json line = {{"schema", schema}, {"values", json::array()}, {"open", open}, {"lenient", lenient}};
     for (const json & value : values) {
         line["values"].push_back(value.dump());
     }
     return json::parse(admit_line(line.dump()));
+}
+
+std::string said(bool admitted) {
+    return admitted ? "admitted" : "refused";
 }
 
 void check(const schema_row & row) {
@@ -176,8 +315,37 @@ void check(const schema_row & row) {
         const json answer = ask(row.schema, values, row.open);
         expect_equal("", answer.value("error", ""), "error");
         for (size_t i = 0; i < values.size(); i++) {
-            expect_equal(wanted ? "admitted" : "refused", answer["admitted"][i] ? "admitted" : "refused",
-                         values[i].dump());
+            expect_equal(said(wanted), said(answer["admitted"][i]), values[i].dump());
+        }
+    }
+}
+
+void check(const lenient_row & row) {
+    for (const bool wanted : {true, false}) {
+        const json values = json::parse(wanted ? row.yes : row.no);
+        const json answer = ask(row.schema, values, false, true);
+        expect_equal("", answer.value("error", ""), "error");
+        for (size_t i = 0; i < values.size(); i++) {
+            expect_equal(said(wanted), said(answer["admitted"][i]), values[i].dump());
+        }
+        const json warnings = json::parse(row.warnings);
+        for (size_t i = 0; i < warnings.size(); i++) {
+            const std::string begin = warnings[i];
+            expect_equal(begin, answer["warnings"].at(i).get<std::string>().substr(0, begin.size()));
+        }
+    }
+}
+
+void check(const call_row & row) {
+    work_budget      budget;
+    schema::compiled made =
+        schema::compile({std::make_shared<const std::string>(row.document), "", "", row.form}, {}, budget);
+    automaton machine(std::move(made.rules));
+    for (const bool wanted : {true, false}) {
+        for (const std::string & text : wanted ? row.yes : row.no) {
+            machine.begin_step();
+            const int32_t at = machine.step_by_text(automaton::first, text);
+            expect_equal(said(wanted), said(at != automaton::dead && machine[at].may_end), text);
         }
     }
 }
@@ -187,6 +355,12 @@ void check(const schema_row & row) {
 void add_schema_cases(std::vector<test_case> & cases) {
     for (const schema_row & row : rows) {
         cases.push_back({std::string("schemas ") + row.name, [&row] { check(row); }});
+    }
+    for (const lenient_row & row : lenient_rows) {
+        cases.push_back({std::string("lenient schemas ") + row.name, [&row] { check(row); }});
+    }
+    for (const call_row & row : calls) {
+        cases.push_back({std::string("calls ") + row.name, [&row] { check(row); }});
     }
     for (const refusal_row & row : refusals) {
         cases.push_back({std::string("refused schemas ") + row.name, [&row] {

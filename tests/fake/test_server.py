@@ -92,6 +92,39 @@ async def test_unknown_fields_are_warnings_and_with_strict_errors(serving: Servi
     assert (status, json.loads(data)["error"]["param"]) == (400, "temprature")
 
 
+SCHEMA = {"type": "array", "uniqueItems": True}
+MESSAGES = [{"role": "user", "content": "Once"}]
+LENIENT: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"prompt": "x"}),
+    ("/openai/v1/completions", {"prompt": "x"}),
+    ("/openai/v1/completions", {"prompt": "x", "stream": True}),
+    ("/openai/v1/completions", {"prompt": ["x", "y"]}),
+    ("/openai/v1/completions", {"prompt": ["x", "y"], "stream": True}),
+    ("/v1/chat/completions", {"messages": MESSAGES}),
+    ("/v1/chat/completions", {"messages": MESSAGES, "stream": True}),
+    ("/v1/responses", {"input": "x"}),
+    ("/v1/responses", {"input": "x", "stream": True}),
+    ("/v1/messages", {"messages": MESSAGES, "max_tokens": 3}),
+    ("/completion", {"prompt": "x"}),
+    ("/api/v1/generate", {"prompt": "x"}),
+    ("/api/generate", {"prompt": "x", "stream": False}),
+]
+
+
+async def test_what_the_engine_leaves_out_of_a_schema_is_a_warning_everywhere(serving: Serving) -> None:
+    """Behind those about fields; without lenient there are none."""
+    served = await serving()
+    for path, body in LENIENT:
+        for lenient in (True, False):
+            asked = {**body, "n": 1, "json_schema": SCHEMA, "lenient": lenient, "unknown_field": 1}
+            status, data = await served.post(asked, path)
+            found = re.findall(rb'"warnings": ?(\[.*?\])', data)
+            assert (status, found != []) == (200, True), (path, data)
+            for warnings in map(json.loads, found):
+                assert "unknown_field" in warnings[0], path
+                assert [one[:25] for one in warnings[1:]] == ["json_schema: /uniqueItems"][:lenient], path
+
+
 async def test_requests_stream_at_the_same_time(serving: Serving) -> None:
     served = await serving()
     runs = await asyncio.gather(*(served.events({"prompt": p, "seed": 1, "n": 2}) for p in ("a", "b", "a")))

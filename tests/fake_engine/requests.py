@@ -47,6 +47,7 @@ class Request:
     to_compute: int = 0  # for a prefix: steps until it is done
     client: str = ""  # for a prefix
     priority: int = 0  # the lower, the earlier
+    warnings: list[str] = field(default_factory=list)
     started: bool = False
     completion_tokens: int = 0
     sum_logprobs: bool = False

@@ -20,6 +20,12 @@ CELLS = N_CTX
 MOST_PINNED = CELLS // 2
 
 
+def left_out(command: dict[str, Any]) -> list[str]:
+    """The warnings of a lenient command: about the keyword that engines most often leave out."""
+    found = command.get("lenient") and "uniqueItems" in str(command.get("json_schema"))
+    return ["json_schema: /uniqueItems: items that must differ; it is left out"] if found else []
+
+
 class Scheduler:
     def __init__(self, flags: Namespace, output: Output, faults: Faults) -> None:
         self.flags, self.output, self.faults = flags, output, faults
@@ -55,6 +61,7 @@ class Scheduler:
             sum_logprobs=command.get("sum_logprobs", False),
             logprobs=command.get("logprobs") if self.flags.alternatives else None,
             priority=command.get("priority", 0),
+            warnings=left_out(command),
         )
         request.certainty = command.get("certainty", False)
         self.requests[request.id] = request
@@ -201,8 +208,9 @@ class Scheduler:
     def start(self, request: Request) -> None:
         if not request.started:
             request.started = True
+            warned = {"warnings": request.warnings} if request.warnings else {}
             self.output.event("start", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
-                              cached_tokens=0, seed=request.seed)  # fmt: skip
+                              cached_tokens=0, seed=request.seed, **warned)  # fmt: skip
             if request.echo is not None:
                 self.output.event("prompt", id=request.id, text=request.echo)
 

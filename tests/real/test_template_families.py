@@ -5,10 +5,12 @@ In the gate a few of them, one of each form of calls; all of them with LONG=1 (s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from benchmarks import peers
@@ -81,6 +83,68 @@ def test_an_answer_that_must_call_a_tool_has_no_text(family: Any) -> None:
     assert {call["name"] for one in made for call in one["calls"]} <= {"weather", "time"}
     ended = [stop["index"] for stop in answer.stops if stop["finish_reason"] == "stop"]
     assert all(made[i]["calls"] for i in ended)
+
+
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "when": {"allOf": [{"type": "string", "maxLength": 3}, {"pattern": "^[a-z]+$"}]},
+        "count": {"type": "integer", "minimum": 3, "exclusiveMaximum": 20},
+        "unit": {"$ref": "#/$defs/unit"},
+        "maybe": {"type": ["string", "null"], "maxLength": 2},
+        "places": {
+            "type": "object",
+            "patternProperties": {"^x[a-c]?$": {"type": "number", "minimum": 0, "maximum": 1}},
+            "additionalProperties": False,
+            "maxProperties": 2,
+        },
+    },
+    "required": ["when", "count"],
+    "anyOf": [{"required": ["unit"]}, {"properties": {"count": {"maximum": 5}}}],
+    "dependentRequired": {"places": ["maybe"]},
+    "additionalProperties": False,
+    "$defs": {"unit": {"enum": ["C", "F"]}},
+}
+BY_PARTS = ("MiniMax-M3",)
+"""Templates that write calls in nested tags: only parts of a schema hold there."""
+
+
+def one_tool(parameters: dict[str, Any], *, strict: bool = True) -> dict[str, Any]:
+    function = {"name": "weather", "description": "", "parameters": parameters, "strict": strict}
+    return {"tools": [{"type": "function", "function": function}], "tool_choice": "required"}
+
+
+def test_arguments_obey_the_whole_schema(family: Any) -> None:
+    """With random weights; and a keyword without an exact meaning is refused, or left out with a warning."""
+    name, engine = family
+    if name in WITHOUT_TOOLS:
+        return
+    unique = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True, "items": {}}}}
+    asked = {
+        "enable_thinking": False, "n": 8, "max_tokens": 250, "json_whitespace": "compact",
+        "parallel_tool_calls": False,
+    }  # fmt: skip
+    strict, refused, warned = chats(
+        engine,
+        {**asked, **one_tool(PARAMETERS)},
+        {**asked, **one_tool(unique)},
+        {**asked, **one_tool(unique, strict=False), "max_tokens": 2},
+    )
+    if name in BY_PARTS:
+        assert "cannot hold; the tool may not be strict" in strict.events[-1]["message"]
+        assert "cannot hold as a whole" in warned.start["warnings"][0]
+        return
+    ended = [stop["index"] for stop in strict.stops if stop["finish_reason"] == "stop"]
+    made = [call["arguments"] for i in ended for call in message(strict, i)["calls"]]
+    assert {one for one in made if faults(one)} == set()
+    assert len(ended) > 0, [message(strict, i) for i in range(8)]
+    where = "tools[0].function.parameters: /properties/a/uniqueItems: "
+    assert refused.events[-1]["message"].startswith(where)
+    assert warned.start["warnings"][0].startswith(where)
+
+
+def faults(arguments: str) -> list[Any]:
+    return [*jsonschema.Draft202012Validator(PARAMETERS).iter_errors(json.loads(arguments))]
 
 
 CALL = {"name": "weather", "arguments": '{"unit": "C"}'}

@@ -126,7 +126,7 @@ COMMON: dict[str, Any] = {
     "include_stop_str_in_output": True, "skip_special_tokens": False, "end": {"sentences": 2},
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
     "cache_salt": "s", "truncate_prompt_tokens": -1, "truncation_side": "right",
-    "json_additional": True, "property_order": "any", "json_whitespace": "free",
+    "lenient": True, "json_additional": True, "property_order": "any", "json_whitespace": "free",
 }  # fmt: skip
 PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", **COMMON, **SAMPLED},

@@ -132,6 +132,7 @@ VALUES: dict[str, Any] = {
     "continue": {"id": "17", "index": 0},
     "grammar": 'root ::= "x"',
     "json_schema": {"type": "object"},
+    "lenient": True,
     "json_additional": True,
     "property_order": "any",
     "json_whitespace": "free",

@@ -369,7 +369,9 @@ def test_the_output_can_be_the_next_input() -> None:
 
 def test_tools_become_functions() -> None:
     weather, patch, find = (tool["function"] for tool in fields(tools=TOOLS)["tools"])
-    assert weather == {"name": "weather", "description": "", "parameters": {"type": "object"}}
+    assert weather == {
+        "name": "weather", "description": "", "parameters": {"type": "object"}, "strict": True,
+    }  # fmt: skip
     assert (patch["name"], [*patch["parameters"]["properties"]]) == ("patch", ["input"])
     assert "grammar (lark):\nx" in patch["description"]
     assert find["name"] == "maps__find"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <set>
@@ -12,13 +13,22 @@
 
 namespace schema {
 
-static const size_t n_max_unique  = 8;    // values of a list whose items are in any order, each at most once
-static const size_t n_max_any     = 8;    // properties that may come in any order
-static const size_t n_max_classes = 64;   // of names, by the patterns that they match
-static const size_t n_max_members = 4000; // named properties of an object
-static const size_t n_max_counted = 400;  // items, or properties, that are counted one by one
-static const int    n_max_indent  = 40;   // spaces at the beginning of a line
-static const int    n_max_tabs    = 10;
+static const size_t  n_max_unique   = 8;  // values of a list whose items are in any order, each at most once
+static const size_t  n_max_any      = 8;  // properties that may come in any order
+static const size_t  n_max_classes  = 64; // of names, by the patterns that they match
+static const size_t  n_max_members  = 4000; // named properties of an object
+static const size_t  n_max_contains = 4;    // at one place
+static const int64_t n_max_counted_states = 150000;
+static const int     n_max_indent         = 40; // spaces at the beginning of a line
+static const int     n_max_tabs           = 10;
+
+static const char * const bare_name = "^[^:}{\\[\\]\",<>|\\s]+$"; // without quotes
+
+// All but strings; and single types as JSON names them.
+static const json object_type  = {{"type", "object"}};
+static const json no_string    = {{"type", {"null", "boolean", "number", "array", "object"}}};
+static const json single_types = {{{"type", "null"}},   {{"type", "boolean"}}, {{"type", "number"}},
+                                  {{"type", "string"}}, {{"type", "array"}},   {{"type", "object"}}};
 
 namespace {
 
@@ -27,14 +37,31 @@ using sequence = grammar_rules::sequence;
 
 class compiler {
   public:
-    compiler(const std::string & text, const options & given)
-        : given(given), doc(text), names(doc, given, budget) {}
+    compiler(const std::string & text, const options & given, work_budget & budget)
+        : given(given), budget(budget), doc(text), names(doc, given, budget) {}
 
     compiled make() {
+        begin();
+        return make({value_of({{&doc.root(), false}})});
+    }
+
+    compiled make(const call_schema & call) {
+        form = call.form;
+        begin();
+        if (!call.part.empty()) {
+            return make({value_of({{&doc.add(call.part, call.path), false}})});
+        }
+        const terms all = together({{&doc.root(), false}, {&object_type, false}});
+        return make({form && form->quote.empty() ? call_of(all) : value_of(all)});
+    }
+
+  private:
+    void begin() {
         rules.add_rule(0);
         make_common();
-        const element root = value_of({{&doc.root(), false}});
-        rules.add_alternative(0, {root});
+    }
+    compiled make(const sequence & root) {
+        rules.add_alternative(0, root);
         while (!todo.empty()) {
             const auto [rule, all] = todo.back();
             todo.pop_back();
@@ -44,7 +71,6 @@ class compiler {
         return {std::move(rules), {names.warnings.begin(), names.warnings.end()}};
     }
 
-  private:
     element rule(int32_t id) const { return {element::rule, id}; }
     element new_rule(const std::vector<sequence> & alternatives) {
         const int32_t id = rules.add_rule(0);
@@ -74,6 +100,7 @@ class compiler {
     void                             write(int32_t rule, const terms & all);
     void                             write_shape(int32_t rule, const shape & s, std::set<std::string> & seen);
     void                             write_literal(sequence & out, const json & value);
+    sequence                         name_literal(const std::string & name);
     element                          string_of(const shape & s);
     element                          text_rule(const language & l, const std::string & key);
     std::optional<element>           number_of(const shape & s);
@@ -84,7 +111,7 @@ class compiler {
     std::optional<std::vector<json>> all_items(const shape & s);
     bool                             write_counted_array(const shape & s, sequence & out);
     bool                             write_object(const shape & s, sequence & out);
-    bool                             is_open(const shape & s, bool names_some) const;
+    bool                             is_open(const shape & s, bool names_some);
 
     struct member {
         sequence written; // with name and value
@@ -93,6 +120,7 @@ class compiler {
     struct members {
         std::vector<member>    named;
         std::optional<element> free;
+        sequence               between, end, end_of_none;
         int64_t                low = 0, high = -1, top = 0; // counts; above top they are the same
         bool                   counted = false, any_order = false;
     };
@@ -103,9 +131,18 @@ class compiler {
     std::optional<element> free_member(const shape & s, const std::vector<std::string> & named);
     bool                   find_members(const shape & s, const std::vector<std::string> & known,
                                         const std::set<std::string> & positive, std::vector<member> & out);
+    bool                   count_members(const shape & s, members & all);
     element                write_members(const members & all);
     void                   end_members(int32_t from, const member_state & key, const members & all);
     void                   remove_endless();
+
+    // calls
+    element                 call_of(const terms & all);
+    bool                    write_call(const shape & s, sequence & out);
+    std::optional<sequence> argument(const call_form::member & m, const terms & all);
+    std::optional<sequence> text_argument(const language & texts);
+    language                without_end(const language & l, const std::string & end);
+    sequence                string_around(const language & l);
 
     bool is_never(const terms & all) const {
         return std::any_of(all.begin(), all.end(), [](const term & t) {
@@ -114,7 +151,9 @@ class compiler {
     }
 
     const options                          given;
-    work_budget                            budget;
+    std::optional<call_form>               form;
+    std::string                            unwritable; // an argument that the form cannot have
+    work_budget &                          budget;
     document                               doc;
     normaliser                             names;
     grammar_rules                          rules;
@@ -122,7 +161,7 @@ class compiler {
     std::vector<std::pair<int32_t, terms>> todo;
     std::map<std::string, element>         by_key;
 
-    element  any, any_text, character, space_rule, indent;
+    element  any, any_text, character, space_rule, indent, never;
     sequence space, comma, colon, open_list, close_list, open_object, close_object;
 };
 
@@ -131,6 +170,7 @@ class compiler {
 //
 
 void compiler::make_common() {
+    never                      = rule(rules.add_rule(0)); // without alternatives it is no text
     const std::string n_spaces = std::to_string(n_max_indent), n_tabs = std::to_string(n_max_tabs);
     if (given.space == options::one) {
         space_rule = pattern_rule("^( |\\n( {0," + n_spaces + "}|\\t{1," + n_tabs + "}))?$");
@@ -163,12 +203,15 @@ void compiler::make_common() {
                                  joined({u, {no_d, hex, hex, hex}}),
                                  joined({u, {d, low, hex, hex}}),
                                  joined({u, {d, first, hex, hex}, u, {d, last, hex, hex}})});
-    any_text         = new_rule({joined({text("\""), {rules.repeat({character}, 0, -1, 0)}, text("\"")})});
+    any_text = form && !form->quote.empty()
+                   ? new_rule({string_around(every_text())})
+                   : new_rule({joined({text("\""), {rules.repeat({character}, 0, -1, 0)}, text("\"")})});
 
     number_bounds all;
     const element number = add_language(rules, *numbers_within(all, budget), writing::plain);
     any                  = rule(rules.add_rule(0));
-    const element member = new_rule({joined({{any_text}, colon, {any}})});
+    const element name   = form && !form->quote.empty() ? pattern_rule(bare_name) : any_text;
+    const element member = new_rule({joined({{name}, colon, {any}})});
     const element more   = rules.repeat(joined({comma, {member}}), 0, -1, 0);
     const element next   = rules.repeat(joined({comma, {any}}), 0, -1, 0);
     for (const sequence & one :
@@ -260,7 +303,8 @@ void compiler::write_literal(sequence & out, const json & value) {
     if (value.is_string()) {
         std::string written;
         append_json_string(written, value.get<std::string>());
-        append(text(written));
+        const bool bare = form && !form->quote.empty();
+        append(text(bare ? form->quote + value.get<std::string>() + form->quote : written));
     } else if (value.is_array() || value.is_object()) {
         append(value.is_array() ? open_list : open_object);
         bool first = true;
@@ -268,7 +312,7 @@ void compiler::write_literal(sequence & out, const json & value) {
             append(first ? sequence{} : comma);
             first = false;
             if (value.is_object()) {
-                write_literal(out, json(name));
+                append(name_literal(name));
                 append(colon);
             }
             write_literal(out, one);
@@ -285,16 +329,36 @@ void compiler::write_literal(sequence & out, const json & value) {
     }
 }
 
+sequence compiler::name_literal(const std::string & name) {
+    sequence out;
+    if (form && !form->quote.empty()) {
+        return text(name);
+    }
+    write_literal(out, json(name));
+    return out;
+}
+
 //
 // strings and numbers
 //
+
+// As a string stands in a value.
+sequence compiler::string_around(const language & l) {
+    if (form && !form->quote.empty()) {
+        const language kept = without_end(l, form->quote);
+        return kept.empty()
+                   ? sequence{never}
+                   : joined(
+                         {text(form->quote), {add_language(rules, kept, writing::plain)}, text(form->quote)});
+    }
+    return joined({text("\""), {add_language(rules, l, writing::json_string)}, text("\"")});
+}
 
 element compiler::text_rule(const language & l, const std::string & key) {
     auto & entry = by_key[key];
     if (entry.what == element::end && !l.empty()) {
         budget.spend((int64_t) l.states.size() * 3);
-        const element inner = add_language(rules, l, writing::json_string);
-        entry               = new_rule({joined({text("\""), {inner}, text("\"")})});
+        entry = new_rule({string_around(l)});
     }
     return entry;
 }
@@ -302,7 +366,9 @@ element compiler::text_rule(const language & l, const std::string & key) {
 element compiler::string_of(const shape & s) {
     const bool others =
         std::any_of(s.other_than.begin(), s.other_than.end(), [](const json & v) { return v.is_string(); });
-    if (s.texts.empty() && s.not_texts.empty() && !others) {
+    const bool bare = form && !form->quote.empty();
+    if (s.texts.empty() && s.not_texts.empty() && !others &&
+        (!bare || (s.min_length == 0 && s.max_length < 0))) {
         if (s.min_length == 0 && s.max_length < 0) {
             return any_text;
         }
@@ -363,7 +429,7 @@ std::optional<element> compiler::number_of(const shape & s) {
         bounds.multiple_of = i < s.multiples.size() ? std::optional(s.multiples[i]) : std::nullopt;
         auto one           = numbers_within(bounds, budget);
         if (!one) {
-            names.refuse(doc.root(), "multipleOf",
+            names.refuse(*s.multiples_at, "multipleOf",
                          "a multiple of " + s.multiples[i].whole + "." + s.multiples[i].fraction +
                              " has too many remainders");
             bounds.multiple_of.reset();
@@ -404,7 +470,7 @@ static bool is_composite(const json & v) {
 
 bool compiler::write_array(const shape & s, sequence & out) {
     if (std::any_of(s.other_than.begin(), s.other_than.end(), is_composite)) {
-        names.refuse(doc.root(), "not", "the opposite of a list or an object has no rule here");
+        names.refuse(*s.other_than_at, "not", "the opposite of a list or an object has no rule here");
     }
     const auto n_first  = (int64_t) count_first(s);
     shape      narrowed = s;
@@ -540,26 +606,35 @@ bool compiler::write_unique(const shape & s, sequence & out) {
     return true;
 }
 
-// An array of which some items must fit a schema of `contains`: a state for each number of items and of such ones.
+// An array of which some items must fit schemas of `contains`: a state for each number of items, and of those that fit
+// each schema.
 bool compiler::write_counted_array(const shape & s, sequence & out) {
-    const auto & c = s.contains[0];
-    if (s.contains.size() > 1) {
-        names.refuse(*c.place, "contains", "more than one at a place has no rule here");
+    std::vector<shape::contained> counted;
+    int64_t                       n_states = 1;
+    for (const auto & c : s.contains) {
+        if (c.low > 0 || c.high >= 0) {
+            counted.push_back(c);
+            n_states = std::min<int64_t>(n_states * (std::max(c.low, c.high) + 1), 1 << 30);
+        }
     }
-    const size_t  n_first = count_first(s);
-    const int64_t cap     = std::max({(int64_t) n_first, s.min_items, s.max_items});
-    const int64_t top     = std::max(c.low, c.high); // numbers above it are the same, or too many
-    if (cap > (int64_t) n_max_counted || top > (int64_t) n_max_counted) {
-        names.refuse(*c.place, "contains",
-                     "beside counts above " + std::to_string(n_max_counted) + " it has no rule here");
+    const auto    n_first = (int64_t) count_first(s);
+    const int64_t cap     = std::max({n_first, s.min_items, s.max_items});
+    n_states *= (cap + 1) << counted.size();
+    if (counted.size() > n_max_contains || n_states > n_max_counted_states) {
+        names.refuse(*s.contains[0].place, "contains", "beside counts this large it has no rule here");
+        counted.clear();
+    }
+    if (counted.empty()) {
         shape without = s;
         without.contains.clear();
         return write_array(without, out);
     }
-    std::map<std::tuple<int64_t, int64_t, bool>, int32_t> made_states;
-    std::vector<std::tuple<int64_t, int64_t, bool>>       open;
-    const auto                                            state_of = [&](int64_t i, int64_t n, bool first) {
-        const auto key            = std::make_tuple(std::min(i, cap), n, first);
+    using counts     = std::vector<int64_t>; // numbers above the bounds are the same, or too many
+    using item_state = std::tuple<int64_t, counts, bool>;
+    std::map<item_state, int32_t> made_states;
+    std::vector<item_state>       open;
+    const auto                    state_of = [&](int64_t i, const counts & n, bool first) {
+        const item_state key      = {std::min(i, cap), n, first};
         const auto [entry, added] = made_states.emplace(key, -1);
         if (added) {
             entry->second = rules.add_rule(0);
@@ -568,36 +643,42 @@ bool compiler::write_counted_array(const shape & s, sequence & out) {
         }
         return rule(entry->second);
     };
-    const element begin = state_of(0, 0, true);
+    const element begin = state_of(0, counts(counted.size()), true);
     while (!open.empty()) {
         const auto key           = open.back();
         const auto [i, n, first] = key;
         open.pop_back();
-        const int32_t from = made_states[key];
-        if (i >= s.min_items && n >= c.low) {
+        const int32_t from   = made_states[key];
+        bool          enough = i >= s.min_items;
+        for (size_t c = 0; c < counted.size(); c++) {
+            enough = enough && n[c] >= counted[c].low;
+        }
+        if (enough) {
             rules.add_alternative(from, first ? text("]") : close_list);
         }
         if (s.max_items >= 0 && i >= s.max_items) {
             continue;
         }
-        const terms all  = names.item(s, (size_t) i);
-        terms       with = all, plain = all;
-        with.push_back(c.what);
-        if (c.high >= 0 || c.low == 0) {
-            plain.push_back({c.what.what, !c.what.negated});
-        }
-        if (c.high < 0 || n < c.high) {
-            rules.add_alternative(from, joined({first ? sequence{} : comma,
-                                                {value_of(together(with))},
-                                                {state_of(i + 1, std::min(n + 1, top), false)}}));
-        }
-        if (c.low > 0 || c.high >= 0) {
-            rules.add_alternative(from, joined({first ? sequence{} : comma,
-                                                {value_of(together(plain))},
-                                                {state_of(i + 1, n, false)}}));
-        } else {
-            rules.add_alternative(
-                from, joined({first ? sequence{} : comma, {value_of(all)}, {state_of(i + 1, n, false)}}));
+        for (uint32_t fits = 0; fits >> counted.size() == 0;
+             fits++) { // the schemas that the item is counted for
+            terms  all   = names.item(s, (size_t) i);
+            counts after = n;
+            bool   may   = true;
+            for (size_t c = 0; c < counted.size(); c++) {
+                const shape::contained & one = counted[c];
+                if ((fits >> c & 1) != 0) {
+                    all.push_back(one.what);
+                    may      = may && (one.high < 0 || n[c] < one.high);
+                    after[c] = std::min(n[c] + 1, std::max(one.low, one.high));
+                } else if (one.high >= 0) { // else it does not matter that it is not counted
+                    all.push_back({one.what.what, !one.what.negated});
+                }
+            }
+            if (may) {
+                rules.add_alternative(from, joined({first ? sequence{} : comma,
+                                                    {value_of(together(all))},
+                                                    {state_of(i + 1, after, false)}}));
+            }
         }
     }
     out = joined({open_list, {begin}});
@@ -608,11 +689,29 @@ bool compiler::write_counted_array(const shape & s, sequence & out) {
 // objects
 //
 
-// Whether names may come that neither `properties` nor a pattern names.
-bool compiler::is_open(const shape & s, bool names_some) const {
-    bool says = given.open, closes = names_some;
+// The expressions of patternProperties, and where they stand.
+static std::map<std::string, const json *> patterns_of(const shape & s) {
+    std::map<std::string, const json *> out;
     for (const part & one : s.objects) {
-        closes = closes || (one.positive && one.what->contains("patternProperties"));
+        if (one.what->contains("patternProperties")) {
+            for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
+                (void) value;
+                out.emplace(expression, one.what);
+            }
+        }
+    }
+    return out;
+}
+
+// Whether names may come that neither `properties` nor a pattern names.
+bool compiler::is_open(const shape & s, bool names_some) {
+    bool says = given.open, closes = names_some;
+    for (const auto & [expression, at] : patterns_of(s)) { // any name may fit one that is not known
+        says = says || names.pattern(expression, *at, "patternProperties") == nullptr;
+    }
+    for (const part & one : s.objects) {
+        closes = closes || (one.positive &&
+                            (one.what->contains("patternProperties") || one.what->contains("properties")));
         says   = says || (one.positive && one.what->contains("additionalProperties"));
     }
     const auto says_rest = [](const shape::unevaluated & r) {
@@ -626,17 +725,8 @@ std::vector<std::pair<language, std::set<std::string>>>
 compiler::divide_names(const shape & s, const std::vector<std::string> & named) {
     language base = s.names.empty() ? every_text() : names.strings(together(s.names));
     base          = named.empty() ? base : without(base, these_texts(named, budget), budget);
-    std::map<std::string, const json *> expressions; // and where they stand
-    for (const part & one : s.objects) {
-        if (one.what->contains("patternProperties")) {
-            for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
-                (void) value;
-                expressions.emplace(expression, one.what);
-            }
-        }
-    }
     std::vector<std::pair<language, std::set<std::string>>> classes = {{base, {}}};
-    for (const auto & [expression, at] : expressions) {
+    for (const auto & [expression, at] : patterns_of(s)) {
         const language * l = names.pattern(expression, *at, "patternProperties");
         if (l == nullptr) {
             continue;
@@ -672,6 +762,10 @@ std::optional<element> compiler::free_member(const shape & s, const std::vector<
             budget.spend((int64_t) texts.states.size() * 3);
             name = new_rule(
                 {joined({text("\""), {add_language(rules, texts, writing::json_string)}, text("\"")})});
+        }
+        if (form && !form->quote.empty()) {
+            const language kept = both(texts, ::read_pattern(bare_name, budget), budget);
+            name                = kept.empty() ? never : add_language(rules, kept, writing::plain);
         }
         alternatives.push_back(joined({{name}, colon, {value_of(all)}}));
     }
@@ -720,16 +814,14 @@ bool compiler::find_members(const shape & s, const std::vector<std::string> & kn
         terms all = names.property(s, name);
         budget.spend(10 + (int64_t) all.size());
         const auto allows = [&](const term & t) { return names.is_valid(json(name), t); };
-        const bool never  = is_never(all) || names.is_empty(all, 1) ||
+        const bool absent = is_never(all) || names.is_empty(all, 1) ||
                             (!given.open && positive.count(name) == 0) ||
                             !std::all_of(s.names.begin(), s.names.end(), allows);
-        if (never && required.count(name) > 0) {
+        if (absent && required.count(name) > 0) {
             return false;
         }
-        if (!never) {
-            sequence written;
-            write_literal(written, json(name));
-            out.push_back({joined({written, colon, {value_of(all)}}), required.count(name) > 0});
+        if (!absent) {
+            out.push_back({joined({name_literal(name), colon, {value_of(all)}}), required.count(name) > 0});
         }
     }
     return true;
@@ -742,25 +834,14 @@ bool compiler::write_object(const shape & s, sequence & out) {
     if (!find_members(s, known, positive, all.named)) {
         return false;
     }
-    all.free                 = free_member(s, known);
-    const auto    n_required = (int64_t) s.required.size(), n_named = (int64_t) all.named.size();
-    const int64_t n_sure = n_named + (all.free ? 1 : 0); // names that surely differ
-    all.low              = s.min_properties;
-    all.high             = s.max_properties;
-    if (all.low > n_sure && all.free) {
-        const auto at = std::find_if(s.objects.begin(), s.objects.end(),
-                                     [](const part & one) { return one.what->contains("minProperties"); });
-        names.refuse(at == s.objects.end() ? doc.root() : *at->what, "minProperties",
-                     std::to_string(all.low) + " names that nobody gives must differ, which has no rule");
-        all.low = n_sure;
-    }
-    if (all.low > n_sure || (all.high >= 0 && all.high < std::max(all.low, n_required))) {
+    all.free        = free_member(s, known);
+    all.low         = s.min_properties;
+    all.high        = s.max_properties;
+    all.between     = comma;
+    all.end         = close_object;
+    all.end_of_none = text("}");
+    if (!count_members(s, all)) {
         return false;
-    }
-    all.counted = all.low > n_required || (all.high >= 0 && (all.free || all.high < n_named));
-    all.top     = all.high >= 0 ? all.high : std::max(all.low, n_required);
-    if (all.counted && std::min(all.top, n_named + 1) * (n_named + 1) > 100000) {
-        throw grammar_error("it is too large: its properties are counted to " + std::to_string(all.top));
     }
     all.any_order = given.any_order && all.named.size() <= n_max_any;
     if (given.any_order && !all.any_order) {
@@ -768,6 +849,28 @@ bool compiler::write_object(const shape & s, sequence & out) {
                    " properties has them in the order of the schema");
     }
     out = joined({open_object, {write_members(all)}});
+    return true;
+}
+
+// Whether so many members may be; and how far they must be counted.
+bool compiler::count_members(const shape & s, members & all) {
+    const auto n_required =
+        std::count_if(all.named.begin(), all.named.end(), [](const member & m) { return m.required; });
+    const auto    n_named = (int64_t) all.named.size();
+    const int64_t n_sure  = n_named + (all.free ? 1 : 0); // names that surely differ
+    if (all.low > n_sure && all.free) {
+        names.refuse(*s.min_properties_at, "minProperties",
+                     std::to_string(all.low) + " names that nobody gives must differ, which has no rule");
+        all.low = n_sure;
+    }
+    if (all.low > n_sure || (all.high >= 0 && all.high < std::max<int64_t>(all.low, n_required))) {
+        return false;
+    }
+    all.counted = all.low > n_required || (all.high >= 0 && (all.free || all.high < n_named));
+    all.top     = all.high >= 0 ? all.high : std::max<int64_t>(all.low, n_required);
+    if (all.counted && std::min(all.top, n_named + 1) * (n_named + 1) > 100000) {
+        throw grammar_error("it is too large: its properties are counted to " + std::to_string(all.top));
+    }
     return true;
 }
 
@@ -796,7 +899,7 @@ element compiler::write_members(const members & all) {
         const auto [at, count, first] = key;
         open.pop_back();
         const int32_t  from    = made_states[key];
-        const sequence between = first ? sequence{} : comma;
+        const sequence between = first ? sequence{} : all.between;
         const bool     room    = !all.counted || all.high < 0 || count < all.high;
         for (uint32_t i = all.any_order ? 0 : at; i < (all.any_order ? n : std::min(n, at + 1)); i++) {
             const bool has_come = all.any_order && (at >> i & 1) != 0;
@@ -821,14 +924,168 @@ void compiler::end_members(int32_t from, const member_state & key, const members
     const int64_t missing         = all.counted ? all.low - count : 0;
     (void) at;
     if (missing <= 0) {
-        rules.add_alternative(from, first ? text("}") : close_object);
+        rules.add_alternative(from, first ? all.end_of_none : all.end);
     }
     const int64_t left = all.counted && all.high >= 0 ? std::min<int64_t>(all.high - count, INT32_MAX) : -1;
     if (all.free && missing <= 1 && left != 0) { // two free names might be equal
         const element more =
-            rules.repeat(joined({comma, {*all.free}}), 0, left < 0 ? -1 : (int32_t) left - 1, 0);
-        rules.add_alternative(from, joined({first ? sequence{} : comma, {*all.free, more}, close_object}));
+            rules.repeat(joined({all.between, {*all.free}}), 0, left < 0 ? -1 : (int32_t) left - 1, 0);
+        rules.add_alternative(from, joined({first ? sequence{} : all.between, {*all.free, more}, all.end}));
     }
+}
+
+//
+// calls
+//
+
+static std::string escaped(const std::string & text) {
+    std::string out;
+    for (const char c : text) {
+        out += strchr("^$\\.*+?()[]{}|/", c) != nullptr ? std::string("\\") + c : std::string(1, c);
+    }
+    return out;
+}
+
+// The texts behind which `end` is first found where it is written behind them.
+language compiler::without_end(const language & l, const std::string & end) {
+    std::string found = escaped(end);
+    for (size_t n = 1; n < end.size(); n++) {
+        if (end.compare(0, n, end, end.size() - n, n) == 0) { // it may begin in the text, and go on in itself
+            found += "|(?:" + escaped(end.substr(0, end.size() - n)) + ")$";
+        }
+    }
+    return end.empty() ? l : without(l, ::read_pattern(found, budget), budget);
+}
+
+// All arguments of a call.
+element compiler::call_of(const terms & all) {
+    const element to = rule(rules.add_rule(0));
+    for (const shape & s : std::vector<shape>(names.shapes(all))) {
+        sequence out;
+        if (s.values) {
+            names.refuse(doc.root(), "",
+                         "whole objects as values have no rule in the calls of this model's template");
+            continue;
+        }
+        if ((s.types & of_object) != 0 && write_call(s, out)) {
+            rules.add_alternative(to.value, out);
+        }
+    }
+    return to;
+}
+
+bool compiler::write_call(const shape & s, sequence & out) {
+    std::set<std::string>          positive, writable;
+    const std::vector<std::string> known = names_of(s, positive);
+    members                        all;
+    const auto                     allows_name = [&](const std::string & name) {
+        const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
+        return (is_known ? given.open || positive.count(name) > 0 : is_open(s, !known.empty())) &&
+               std::all_of(s.names.begin(), s.names.end(),
+                           [&](const term & t) { return names.is_valid(json(name), t); });
+    };
+    for (const bool required : {true, false}) {
+        for (const call_form::member & m : form->members) {
+            if (m.required != required) {
+                continue;
+            }
+            const terms what    = names.property(s, m.name);
+            const bool  is_here = allows_name(m.name) && !is_never(what) && !names.is_empty(what, 1);
+            const std::optional<sequence> written = is_here ? argument(m, what) : std::nullopt;
+            const bool                    needed  = required || has(s.required, m.name);
+            writable.insert(m.name);
+            if (written) {
+                all.named.push_back({*written, needed});
+            } else if (needed) {
+                unwritable = is_here ? m.name : unwritable;
+                return false;
+            }
+        }
+    }
+    for (const std::string & name : s.required) {
+        if (writable.count(name) == 0) {
+            unwritable = name;
+            return false;
+        }
+    }
+    all.low  = std::max<int64_t>(s.min_properties, form->at_least_one && !form->members.empty() ? 1 : 0);
+    all.high = s.max_properties;
+    const bool spaces = form->space && given.space != options::compact;
+    all.between       = joined(
+        {text(form->separator), spaces ? sequence{pattern_rule("^( |\n{1,2}[ \t]{0,20})?$")} : sequence{}});
+    if (!count_members(s, all)) {
+        return false;
+    }
+    out = {write_members(all)};
+    return true;
+}
+
+// A text as it is, and what ends it.
+std::optional<sequence> compiler::text_argument(const language & texts) {
+    std::vector<sequence> ways;
+    const language        plain =
+        form->cdata ? without(texts, ::read_pattern("^<!\\[CDATA\\[", budget), budget) : texts;
+    if (const language kept = without_end(plain, form->close); !kept.empty()) {
+        budget.spend((int64_t) kept.states.size() * 3);
+        ways.push_back({add_language(rules, kept, writing::plain)});
+    }
+    if (const language kept = without_end(texts, "]]>"); form->cdata && !kept.empty()) {
+        budget.spend((int64_t) kept.states.size() * 3);
+        ways.push_back(joined({text("<![CDATA["), {add_language(rules, kept, writing::plain)}, text("]]>")}));
+    }
+    return ways.empty() ? std::nullopt : std::optional(joined({{new_rule(ways)}, text(form->close)}));
+}
+
+// What a parser would not read as a text, but as JSON of one of these types.
+static std::string json_of(const std::set<std::string> & types) {
+    std::string out = "^\\s*\"";
+    if (types.count("object") + types.count("array") > 0) {
+        out += "|^\\s*[\\[{]";
+    }
+    if (types.count("number") > 0) {
+        out += "|^\\s*-?[0-9][-+.0-9eE]*\\s*$";
+    }
+    for (const char * const word : {"true", "false", "null"}) {
+        if (types.count(std::string(word) == "null" ? "null" : "boolean") > 0) {
+            out += "|^\\s*" + std::string(word) + "\\s*$";
+        }
+    }
+    return out;
+}
+
+// One argument; nullopt: it cannot be written.
+std::optional<sequence> compiler::argument(const call_form::member & m, const terms & all) {
+    const sequence        name = joined({text(form->before), text(m.name)});
+    std::vector<sequence> ways;
+    if (m.written != call_form::json) {
+        language texts = names.strings(all);
+        if (m.written == call_form::mixed) {
+            texts = without(texts, ::read_pattern(json_of(m.types), budget), budget);
+        }
+        if (const auto written = texts.empty() ? std::nullopt : text_argument(texts)) {
+            ways.push_back(joined({name, text(form->after_text), *written}));
+        }
+    }
+    const size_t type_at = form->after.find('%');
+    const auto   add     = [&](const term & type, const std::string & after) {
+        terms both = all;
+        both.push_back(type);
+        both = together(both);
+        if (!names.is_empty(both, 1) && !names.shapes(both).empty()) {
+            ways.push_back(joined({name, text(after), {value_of(both)}, text(form->close)}));
+        }
+    };
+    if (m.written == call_form::mixed) {
+        add({&no_string, false}, form->after);
+    } else if (m.written == call_form::json && type_at == std::string::npos) {
+        ways.push_back(joined({name, text(form->after), {value_of(all)}, text(form->close)}));
+    } else if (m.written == call_form::json) {
+        for (const json & type : single_types) {
+            std::string after = form->after;
+            add({&type, false}, after.replace(type_at, 1, type["type"].get<std::string>()));
+        }
+    }
+    return ways.empty() ? std::nullopt : std::optional(sequence{new_rule(ways)});
 }
 
 //
@@ -869,7 +1126,9 @@ void compiler::remove_endless() {
         open.insert(open.end(), users[r].begin(), users[r].end());
     }
     if (!ends[0]) {
-        throw refusal("no value fits it");
+        throw refusal(unwritable.empty()
+                          ? "no value fits it"
+                          : "the model's template cannot write the argument \"" + unwritable + "\"");
     }
     for (size_t r = 0; r < rules.starts.size(); r++) {
         auto & list = rules.starts[r];
@@ -886,7 +1145,13 @@ void compiler::remove_endless() {
 } // namespace
 
 compiled compile(const std::string & text, const options & given) {
-    return compiler(text, given).make();
+    work_budget budget;
+    return compiler(text, given, budget).make();
+}
+
+compiled compile(const call_schema & call, const options & given, work_budget & budget) {
+    budget.spend((int64_t) call.document->size() / 32); // it is read for each of its parts
+    return compiler(*call.document, given, budget).make(call);
 }
 
 } // namespace schema

@@ -101,7 +101,7 @@ static std::string pointer_part(const std::string & name) {
 // the document
 //
 
-document::document(const std::string & text) {
+json document::parse(const std::string & text) {
     const auto check = [](int depth, json::parse_event_t event, json & value) {
         if (depth > n_max_depth) {
             throw refusal("it is nested more than " + std::to_string(n_max_depth) + " levels deep");
@@ -111,10 +111,13 @@ document::document(const std::string & text) {
         return true;
     };
     try {
-        tree = json::parse(text, check);
+        return json::parse(text, check);
     } catch (const json::exception & e) {
         throw refusal(e.what());
     }
+}
+
+document::document(const std::string & text) : tree(parse(text)) {
     if (!tree.is_object() && !tree.is_boolean()) {
         throw refusal(std::string("it is ") + tree.type_name() + "; it must be an object or a boolean");
     }
@@ -128,6 +131,12 @@ document::document(const std::string & text) {
     }
     index(tree, "", "", 0);
     named.emplace("", &tree);
+}
+
+const json & document::add(const std::string & text, const std::string & path) {
+    parts.push_back(parse(text));
+    index(parts.back(), places[&tree].base, path, 0);
+    return parts.back();
 }
 
 void document::index(const json & schema, const std::string & base, const std::string & path, int depth) {

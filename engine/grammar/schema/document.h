@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ class document {
 
     // The schema that a reference in this schema names; nullptr: none in the document.
     const json * find(const json & from, const std::string & reference);
+    // A schema that stands at this path of the document, and is given apart.
+    const json & add(const std::string & text, const std::string & path);
     // The only $dynamicAnchor of a name; nullptr: there is none, or more than one.
     const json * find_dynamic(const std::string & name) const;
 
@@ -37,10 +40,12 @@ class document {
         std::string base, path;
     };
 
-    void index(const json & schema, const std::string & base, const std::string & path, int depth);
+    static json parse(const std::string & text);
+    void        index(const json & schema, const std::string & base, const std::string & path, int depth);
     void index_below(const json & schema, const std::string & base, const std::string & path, int depth);
 
     json                                             tree;
+    std::deque<json>                                 parts; // given apart
     int                                              number = 2020;
     std::map<const json *, place>                    places;
     std::map<std::string, const json *>              named; // by address

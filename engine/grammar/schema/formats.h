@@ -1,13 +1,11 @@
 // The formats of strings that are known, each as a pattern. Some hold fewer texts than their standard, none more.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 struct format_row {
     const char * name;
     std::string  pattern;
-    size_t       n_max = 0; // characters; 0: no limit
 };
 
 // nullptr: no such format is known.

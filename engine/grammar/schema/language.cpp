@@ -79,6 +79,50 @@ language these_texts(const std::vector<std::string> & utf8, work_budget & budget
     return l;
 }
 
+std::pair<int64_t, int64_t> language::lengths() const {
+    const size_t         n = states.size();
+    std::vector<int64_t> shortest(n, -1);
+    std::vector<int32_t> todo, n_before(n); // edges that lead to a state
+    for (size_t i = 0; i < n; i++) {
+        for (const auto & e : states[i].edges) {
+            n_before[e.to]++;
+        }
+    }
+    int64_t first = 0, last = 0;
+    bool    found = false;
+    if (n > 0) {
+        shortest[0] = 0;
+        todo.push_back(0);
+    }
+    for (size_t i = 0; i < todo.size(); i++) { // in the order of lengths
+        const state & s = states[todo[i]];
+        first           = s.accepts && !found ? shortest[todo[i]] : first;
+        found           = found || s.accepts;
+        for (const auto & e : s.edges) {
+            if (shortest[e.to] < 0) {
+                shortest[e.to] = shortest[todo[i]] + 1;
+                todo.push_back(e.to);
+            }
+        }
+    }
+    std::vector<int64_t> longest(n, 0);
+    size_t               n_done = 0;
+    todo.clear();
+    if (n > 0 && n_before[0] == 0) {
+        todo.push_back(0);
+    }
+    for (size_t i = 0; i < todo.size(); i++, n_done++) { // a state when all before it are known
+        last = states[todo[i]].accepts ? std::max(last, longest[todo[i]]) : last;
+        for (const auto & e : states[todo[i]].edges) {
+            longest[e.to] = std::max(longest[e.to], longest[todo[i]] + 1);
+            if (--n_before[e.to] == 0) {
+                todo.push_back(e.to);
+            }
+        }
+    }
+    return {first, n_done < n ? -1 : last}; // what is left leads back to itself
+}
+
 void trim(language & l) {
     const size_t                      n = l.states.size();
     std::vector<std::vector<int32_t>> from(n);

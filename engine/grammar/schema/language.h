@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 // The work that one schema may cost; grammar_error beyond it.
@@ -28,6 +29,8 @@ struct language {
     bool empty() const { return states.empty(); }
     bool is_everything() const;
     bool holds(const std::string & utf8) const;
+    // Of its shortest and its longest text, in characters; longest -1: there is none, 0 and 0: it is empty.
+    std::pair<int64_t, int64_t> lengths() const;
 };
 
 language every_text();

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 namespace schema {
 
-static const size_t n_max_shapes  = 3000;
-static const int    n_max_choices = 200; // one within the other
-static const int    n_max_depth   = 5;   // levels at which emptiness is looked for
-static const size_t n_max_places  = 1 << 20;
+static const size_t n_max_shapes     = 3000;
+static const int    n_max_choices    = 200; // one within the other
+static const int    n_max_depth      = 5;   // levels at which emptiness is looked for
+static const size_t n_max_places     = 1 << 20;
+static const size_t n_max_opposites  = 50;   // alternatives of one keyword
+static const int    n_max_references = 2000; // that lead to each other
 
 // Keywords of schemas that are made here; no reader of JSON puts them into the set of made ones.
 static const char * const not_pattern_key = "\x01not-pattern";
@@ -86,15 +89,20 @@ static json names_of(unsigned types) {
     return out;
 }
 
+static bool has(const json & s, const char * key) {
+    return s.is_object() && s.contains(key);
+}
+
 //
 // made schemas, refusals
 //
 
 void normaliser::refuse(const json & at, const std::string & keyword, const std::string & why) {
-    const std::string text = doc.path(at) + "/" + keyword + ": " + why;
+    const std::string text = doc.path(at) + (keyword.empty() ? "" : "/" + keyword) + ": " + why;
     if (!given.lenient) {
         throw refusal(text);
     }
+    n_left_out++;
     warn(text + "; it is left out");
 }
 
@@ -119,17 +127,19 @@ const json * normaliser::make_term(const term & t) {
     return entry->second;
 }
 
-int64_t normaliser::read_count(const json & at, const std::string & key, const json & value) {
+std::optional<int64_t> normaliser::read_count(const json & at, const std::string & key, const json & value) {
     const bool is_count = value.is_number() && value.get<double>() >= 0 && type_of(value) == of_integer;
     if (!is_count) {
-        throw refusal(doc.path(at) + "/" + key + ": " + value.dump() + " is no count");
+        refuse(at, key, value.dump() + " is no count");
+        return std::nullopt;
     }
     return (int64_t) std::min(value.get<double>(), 1e15);
 }
 
 std::optional<decimal> normaliser::read_number(const json & at, const std::string & key, const json & value) {
     if (!value.is_number()) {
-        throw refusal(doc.path(at) + "/" + key + ": " + value.dump() + " is no number");
+        refuse(at, key, value.dump() + " is no number");
+        return std::nullopt;
     }
     const std::string text   = value.dump();
     const size_t      digits = (size_t) std::count_if(text.begin(), std::find(text.begin(), text.end(), 'e'),
@@ -157,17 +167,19 @@ const language * normaliser::pattern(const std::string & expression, const json 
     }
 }
 
-const language * normaliser::format_language(const std::string & name) {
-    const format_row * row = find_format(name);
+// The formats are the same for all schemas, so each is made once.
+static const language * format_language(const std::string & name) {
+    static std::mutex                                       mutex;
+    static std::map<std::string, std::unique_ptr<language>> known;
+    const format_row *                                      row = find_format(name);
     if (row == nullptr) {
         return nullptr;
     }
-    auto & entry = patterns["\x01" + name];
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto &                            entry = known[name];
     if (!entry) {
+        work_budget budget;
         entry = std::make_unique<language>(::read_pattern(row->pattern, budget));
-        if (row->n_max > 0) {
-            *entry = both(*entry, texts_of_length(0, (int64_t) row->n_max, budget), budget);
-        }
     }
     return entry.get();
 }
@@ -260,8 +272,10 @@ void normaliser::take(partial & p, const waiting & w) {
         return;
     }
     if (!s.is_object()) {
-        throw refusal(doc.path(s) + ": " + s.type_name() + " is no schema");
+        refuse(s, "", std::string(s.type_name()) + " is no schema");
+        return;
     }
+    check_cycles(s, 0);
     if (w.what.negated) {
         take_opposite(p, w);
         return;
@@ -338,10 +352,15 @@ const std::map<std::string, normaliser::reader> & normaliser::readers() {
 
 const json * normaliser::target(const json & from, const std::string & key, const json & value) {
     if (!value.is_string()) {
-        throw refusal(doc.path(from) + "/" + key + ": " + value.type_name() + " is no reference");
+        refuse(from, key, std::string(value.type_name()) + " is no reference");
+        return nullptr;
     }
     const std::string name = value.get<std::string>();
     const json *      to   = nullptr;
+    if (cut.count(&from) > 0) {
+        n_left_out++; // there is a warning
+        return nullptr;
+    }
     if (key == "$dynamicRef" && name.find('#') != std::string::npos) {
         const std::string anchor = name.substr(name.find('#') + 1);
         to                       = doc.find(from, name);
@@ -360,12 +379,58 @@ const json * normaliser::target(const json & from, const std::string & key, cons
     return to;
 }
 
+// The schemas that hold for the same value as this one.
+static std::vector<const json *> beside(const json & s) {
+    std::vector<const json *> out;
+    for (const char * const key : {"allOf", "anyOf", "oneOf", "extends"}) {
+        if (s.contains(key) && s[key].is_array()) {
+            for (const json & one : s[key]) {
+                out.push_back(&one);
+            }
+        }
+    }
+    for (const char * const key : {"not", "if", "then", "else"}) {
+        if (s.contains(key)) {
+            out.push_back(&s[key]);
+        }
+    }
+    return out;
+}
+
+void normaliser::check_cycles(const json & s, int depth) {
+    if (!s.is_object() || is_made(s) || ways[&s] != 0) {
+        return;
+    }
+    if (depth > n_max_references) {
+        throw grammar_error("it is too large: references lead to each other more than " +
+                            std::to_string(n_max_references) + " times");
+    }
+    ways[&s] = 1;
+    budget.spend(2);
+    const bool only_reference = doc.draft() <= 7 && s.contains("$ref");
+    for (const char * const key : {"$ref", "$dynamicRef", "$recursiveRef"}) {
+        if (!s.contains(key) || !s[key].is_string() || (only_reference && key[1] != 'r')) {
+            continue;
+        }
+        const json * to = doc.find(s, s[key].get<std::string>());
+        if (to == nullptr || !to->is_object()) {
+            continue; // that shows when it is read
+        }
+        if (ways[to] == 1) {
+            refuse(s, key, "\"" + s[key].get<std::string>() + "\" leads back to itself without an end");
+            cut.insert(&s);
+        } else {
+            check_cycles(*to, depth + 1);
+        }
+    }
+    for (const json * one : only_reference ? std::vector<const json *>() : beside(s)) {
+        check_cycles(*one, depth + 1);
+    }
+    ways[&s] = 2;
+}
+
 void normaliser::read_reference(partial & p, const waiting & w, const std::string & key, const json & value) {
     if (const json * to = target(*w.what.what, key, value)) {
-        if (p.seen.count({to, false}) > 0 && to == w.what.what) {
-            throw refusal(doc.path(*w.what.what) + "/" + key + ": \"" + value.get<std::string>() +
-                          "\" refers to itself");
-        }
         p.todo.push_back({{to, false}, w.positive, w.scopes});
     }
 }
@@ -392,7 +457,8 @@ void normaliser::read_type(partial & p, const waiting & w, const std::string & k
 
 void normaliser::read_values(partial & p, const waiting & w, const std::string & key, const json & value) {
     if (key == "enum" && !value.is_array()) {
-        throw refusal(doc.path(*w.what.what) + "/enum: " + value.type_name() + " is no list");
+        refuse(*w.what.what, key, std::string(value.type_name()) + " is no list");
+        return;
     }
     std::vector<json> values;
     for (const json & one : key == "enum" ? value : json::array({value})) {
@@ -407,11 +473,13 @@ void normaliser::read_values(partial & p, const waiting & w, const std::string &
     p.made.values = std::move(values);
 }
 
-static const json & schema_list(const json & value, const std::string & where) {
+static const json no_schemas = json::array();
+
+bool normaliser::is_list(const json & at, const std::string & key, const json & value) {
     if (!value.is_array()) {
-        throw refusal(where + ": " + value.type_name() + " is no list of schemas");
+        refuse(at, key, std::string(value.type_name()) + " is no list of schemas");
     }
-    return value;
+    return value.is_array();
 }
 
 void normaliser::read_all_of(partial & p, const waiting & w, const std::string & key, const json & value) {
@@ -422,14 +490,17 @@ void normaliser::read_all_of(partial & p, const waiting & w, const std::string &
         p.todo.push_back({{&value, false}, w.positive, w.scopes});
         return;
     }
-    for (const json & one : schema_list(value, doc.path(*w.what.what) + "/" + key)) {
+    for (const json & one : is_list(*w.what.what, key, value) ? value : no_schemas) {
         p.todo.push_back({{&one, false}, w.positive, w.scopes});
     }
 }
 
 void normaliser::read_any_of(partial & p, const waiting & w, const std::string & key, const json & value) {
     choice out;
-    for (const json & one : schema_list(value, doc.path(*w.what.what) + "/" + key)) {
+    if (!is_list(*w.what.what, key, value)) {
+        return;
+    }
+    for (const json & one : value) {
         out.push_back({{{&one, false}, w.positive, w.scopes}});
     }
     p.choices.push_back(std::move(out));
@@ -448,7 +519,10 @@ bool normaliser::is_disjoint(const json & a, const json & b) {
 // Each alternative, and the opposites of all others that it does not exclude anyway.
 void normaliser::read_one_of(partial & p, const waiting & w, const std::string & key, const json & value) {
     choice       out;
-    const json & list = schema_list(value, doc.path(*w.what.what) + "/" + key);
+    const json & list = value;
+    if (!is_list(*w.what.what, key, value)) {
+        return;
+    }
     for (const json & one : list) {
         std::vector<waiting> all = {{{&one, false}, w.positive, w.scopes}};
         for (const json & other : list) {
@@ -484,15 +558,20 @@ void normaliser::read_if(partial & p, const waiting & w, const std::string & key
 }
 
 void normaliser::read_length(partial & p, const waiting & w, const std::string & key, const json & value) {
-    const bool    is_low = key[1] == 'i';
-    const int64_t n      = read_count(*w.what.what, key, value);
+    const bool is_low = key[1] == 'i';
+    const auto count  = read_count(*w.what.what, key, value);
+    if (!count) {
+        return;
+    }
+    const int64_t n      = *count;
     shape &       s      = p.made;
     const bool    length = key.find("Length") != std::string::npos,
                   items  = key.find("Items") != std::string::npos;
     int64_t &     low    = length ? s.min_length : items ? s.min_items : s.min_properties;
     int64_t &     high   = length ? s.max_length : items ? s.max_items : s.max_properties;
     if (is_low) {
-        low = std::max(low, n);
+        s.min_properties_at = !length && !items ? w.what.what : s.min_properties_at;
+        low                 = std::max(low, n);
     } else {
         high = high < 0 ? n : std::min(high, n);
     }
@@ -501,7 +580,8 @@ void normaliser::read_length(partial & p, const waiting & w, const std::string &
 
 void normaliser::read_pattern(partial & p, const waiting & w, const std::string & key, const json & value) {
     if (!value.is_string()) {
-        throw refusal(doc.path(*w.what.what) + "/" + key + ": " + value.type_name() + " is no string");
+        refuse(*w.what.what, key, std::string(value.type_name()) + " is no string");
+        return;
     }
     p.made.implied |= w.positive ? of_string : 0u;
     if ((p.made.types & of_string) == 0) {
@@ -560,13 +640,15 @@ void normaliser::read_multiple(partial & p, const waiting & w, const std::string
     p.made.implied |= w.positive ? of_integer | of_other : 0u;
     if (const auto d = read_number(*w.what.what, key, value); d && !d->is_zero()) {
         p.made.multiples.push_back(*d);
+        p.made.multiples_at = w.what.what;
     }
 }
 
 void normaliser::read_object(partial & p, const waiting & w, const std::string & key, const json & value) {
     const json & s = *w.what.what;
     if (key != "additionalProperties" && !value.is_object()) {
-        throw refusal(doc.path(s) + "/" + key + ": " + value.type_name() + " is no object");
+        refuse(s, key, std::string(value.type_name()) + " is no object");
+        return;
     }
     p.made.implied |= w.positive ? of_object : 0u;
     const auto known_part = [&s](const part & other) { return other.what == &s; };
@@ -598,7 +680,8 @@ void normaliser::read_required(partial & p, const waiting & w, const std::string
 void normaliser::read_dependent(partial & p, const waiting & w, const std::string & key, const json & value) {
     const json & s = *w.what.what;
     if (!value.is_object()) {
-        throw refusal(doc.path(s) + "/" + key + ": " + value.type_name() + " is no object");
+        refuse(s, key, std::string(value.type_name()) + " is no object");
+        return;
     }
     p.made.implied |= w.positive ? of_object : 0u;
     for (const auto & [name, then] : value.items()) {
@@ -638,7 +721,8 @@ void normaliser::read_contains(partial & p, const waiting & w, const std::string
     const json & s    = *w.what.what;
     const bool   has  = doc.draft() >= 2019;
     const auto   read = [&](const char * name, int64_t otherwise) {
-        return has && s.contains(name) ? read_count(s, name, s[name]) : otherwise;
+        const auto count = has && s.contains(name) ? read_count(s, name, s[name]) : std::nullopt;
+        return count.value_or(otherwise);
     };
     (void) key;
     p.made.implied |= w.positive ? of_array : 0u;
@@ -661,6 +745,7 @@ void normaliser::read_made(partial & p, const waiting & w, const std::string & k
     } else if (key == not_values_key) {
         for (const json & one : value) {
             p.made.other_than.push_back(one);
+            p.made.other_than_at = w.what.what;
         }
     } else if (const language * l = pattern(value.get<std::string>(), *w.what.what, "pattern")) {
         p.made.not_texts.push_back(l);
@@ -751,10 +836,11 @@ std::optional<bool> normaliser::oppose_bounds(const std::string & key, const jso
         return true;
     }
     if (const auto found = counts.find(key); found != counts.end()) {
-        const bool    is_low = key[1] == 'i';
-        const int64_t n      = read_count(s, key, value) + (is_low ? -1 : 1);
-        if (n >= 0) {
-            add_opposite(out, {{"type", found->second.type}, {found->second.bound, n}}, s);
+        const bool is_low = key[1] == 'i';
+        const auto count  = read_count(s, key, value);
+        if (count && *count + (is_low ? -1 : 1) >= 0) {
+            add_opposite(
+                out, {{"type", found->second.type}, {found->second.bound, *count + (is_low ? -1 : 1)}}, s);
         }
         return true;
     }
@@ -764,6 +850,10 @@ std::optional<bool> normaliser::oppose_bounds(const std::string & key, const jso
 std::optional<bool> normaliser::oppose_others(const std::string & key, const json & value, const waiting & w,
                                               choice & out) {
     const auto opposite_of = [](const json & one) { return waiting{{&one, true}, false, {}}; };
+    const bool of_list     = key == "allOf" || key == "anyOf" || key == "oneOf";
+    if (of_list && !is_list(*w.what.what, key, value)) {
+        return true;
+    }
     if (key == "allOf") {
         for (const json & one : value) {
             out.push_back({opposite_of(one)});
@@ -837,6 +927,37 @@ bool normaliser::oppose(const std::string & key, const json & value, const waiti
     return readers().count(key) == 0 && key != "unevaluatedProperties" && key != "unevaluatedItems";
 }
 
+// The opposite of additionalProperties false, as far as the names are known that may come: one of them must. False: there
+// is none.
+bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) {
+    std::set<std::string> names(p.made.required.begin(), p.made.required.end());
+    for (const part & one : p.made.objects) {
+        if (has(*one.what, "properties")) {
+            for (const auto & [name, value] : (*one.what)["properties"].items()) {
+                names.insert(name);
+                (void) value;
+            }
+        }
+    }
+    const size_t n_before  = out.size();
+    const auto   is_listed = [&](const std::string & name) {
+        bool listed = has(s, "properties") && s["properties"].contains(name);
+        for (const auto & [expression, value] :
+             has(s, "patternProperties") ? s["patternProperties"].items() : no_schemas.items()) {
+            const language * l = listed ? nullptr : pattern(expression, s, "patternProperties");
+            listed             = listed || l == nullptr || l->holds(name);
+            (void) value;
+        }
+        return listed;
+    };
+    for (const std::string & name : names) {
+        if (out.size() - n_before < n_max_opposites && !is_listed(name)) {
+            add_opposite(out, {{"type", "object"}, {"required", json::array({name})}}, s);
+        }
+    }
+    return out.size() > n_before;
+}
+
 void normaliser::take_opposite(partial & p, const waiting & w) {
     const json & s = *w.what.what;
     if (is_made(s) && s.contains(term_key)) {
@@ -847,16 +968,21 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
     if (s.contains("type") && (p.made.types & types_named(s["type"])) == 0) {
         return; // it holds anyway
     }
-    choice      out;
-    std::string without;
-    const bool  only_reference = doc.draft() <= 7 && s.contains("$ref");
+    choice        out;
+    std::string   without;
+    const bool    only_reference = doc.draft() <= 7 && s.contains("$ref");
+    const int64_t n_before       = n_left_out;
     for (const auto & [key, value] : s.items()) {
         if ((only_reference && key != "$ref") || key == "then" || key == "else") {
             continue;
         }
-        if (!oppose(key, value, w, out)) {
+        const bool closes = key == "additionalProperties" && value == false;
+        if (closes ? !oppose_closed(p, s, out) : !oppose(key, value, w, out)) {
             without = key;
         }
+    }
+    if (n_left_out != n_before) {
+        return; // of the opposite of what is not known nothing is known
     }
     if (out.empty() && !without.empty()) {
         refuse(s, without, "the opposite of this keyword has no rule here (for not, oneOf, if)");
@@ -877,12 +1003,9 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
 // members
 //
 
-static bool has(const json & s, const char * key) {
-    return s.is_object() && s.contains(key);
-}
-
 // The schemas that a property must fit: that of its name, those of the patterns that match, else that of all others.
-// name: nullptr for a free name. matches: of an expression and the schema that has it.
+// name: nullptr for a free name. matches: of an expression and the schema that has it; nullopt: it is not known, so that
+// the name is left free.
 template <typename matching>
 static terms schemas_of(const shape & s, const std::string * name, const matching & matches) {
     terms            out;
@@ -895,10 +1018,11 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
         }
         if (has(*one.what, "patternProperties")) {
             for (const auto & [expression, value] : (*one.what)["patternProperties"].items()) {
-                if (matches(expression, *one.what)) {
+                const std::optional<bool> match = matches(expression, *one.what);
+                if (match.value_or(false)) {
                     out.push_back({&value, false});
-                    found = true;
                 }
+                found = found || match.value_or(true);
             }
         }
         if (!found && has(*one.what, "additionalProperties")) {
@@ -919,16 +1043,19 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
 }
 
 terms normaliser::property(const shape & s, const std::string & name) {
-    return together(schemas_of(s, &name, [&](const std::string & expression, const json & what) {
+    const auto matches = [&](const std::string & expression, const json & what) {
         const language * l = pattern(expression, what, "patternProperties");
-        return l != nullptr && l->holds(name);
-    }));
+        return l == nullptr ? std::nullopt : std::optional(l->holds(name));
+    };
+    return together(schemas_of(s, &name, matches));
 }
 
 terms normaliser::free_property(const shape & s, const std::set<std::string> & matched) {
-    return together(schemas_of(s, nullptr, [&](const std::string & expression, const json & /*what*/) {
-        return matched.count(expression) > 0;
-    }));
+    const auto matches = [&](const std::string & expression, const json & what) {
+        const bool known = pattern(expression, what, "patternProperties") != nullptr;
+        return known ? std::optional(matched.count(expression) > 0) : std::nullopt;
+    };
+    return together(schemas_of(s, nullptr, matches));
 }
 
 terms normaliser::item(const shape & s, size_t i) {
@@ -1039,9 +1166,14 @@ language normaliser::text_language(const shape & s) {
         out = without(out, these_texts(others, budget), budget);
     }
     if (s.min_length > 0 || s.max_length >= 0) {
+        const auto [shortest, longest] = out.lengths();
+        const bool    is_short         = longest >= 0 && s.max_length >= longest;
         const int64_t most = std::max<int64_t>(s.min_length, 2048); // states of a pattern, times the length
-        const int64_t high = s.max_length >= most ? most : s.max_length;
-        out                = both(out, texts_of_length(s.min_length, high, budget), budget);
+        const int64_t high = is_short ? -1 : s.max_length >= most ? most : s.max_length;
+        const int64_t low  = shortest >= s.min_length ? 0 : s.min_length;
+        if (low > 0 || high >= 0) {
+            out = both(out, texts_of_length(low, high, budget), budget);
+        }
     }
     return out;
 }

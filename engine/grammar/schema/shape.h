@@ -65,17 +65,20 @@ struct shape {
 
     std::optional<std::vector<json>> values; // all that there are
     std::vector<json>                other_than;
+    const json *                     other_than_at = nullptr;
 
     int64_t                       min_length = 0, max_length = -1;
     std::vector<const language *> texts, not_texts;
     std::string                   texts_key; // their names
     number_bounds                 numbers;
     std::vector<decimal>          multiples;
+    const json *                  multiples_at = nullptr; // where they stand
 
     std::vector<part>        objects;
     std::vector<std::string> required, required_positive;
     std::vector<term>        names; // of properties
     int64_t                  min_properties = 0, max_properties = -1;
+    const json *             min_properties_at = nullptr;
 
     struct contained {
         term         what;
@@ -94,6 +97,9 @@ struct shape {
     std::vector<unevaluated> rest;
 };
 
+// Whether a value is what schemas allow; `perhaps` where a keyword was left out.
+enum class truth { no, perhaps, yes };
+
 class normaliser {
   public:
     normaliser(document & doc, const options & o, work_budget & budget)
@@ -111,11 +117,12 @@ class normaliser {
     language text_language(const shape & s);
     language strings(const terms & all);
 
-    bool is_valid(const json & value, const term & t, int depth = 0);
+    // False: the value is surely not what they allow.
+    bool is_valid(const json & value, const term & t) { return validity(value, t, 0) != truth::no; }
     bool is_valid(const json & value, const terms & all);
 
     const language * pattern(const std::string & expression, const json & at, const char * keyword);
-    // Throws, or remembers a warning.
+    // Throws, or remembers a warning: the keyword is left out.
     void refuse(const json & at, const std::string & keyword, const std::string & why);
     void warn(const std::string & text) { warnings.insert(text); }
 
@@ -151,6 +158,7 @@ class normaliser {
                                       choice & out);
     std::optional<bool> oppose_members(const std::string & key, const json & value, const waiting & w,
                                        choice & out);
+    bool                oppose_closed(const partial & p, const json & s, choice & out);
     bool                oppose(const std::string & key, const json & value, const waiting & w, choice & out);
     void                add_opposite(choice & out, const json & made, const json & s);
     void add_opposite_below(choice & out, json made, const json & s, const json & below, const char * key,
@@ -183,19 +191,22 @@ class normaliser {
     const json *           make(json value, const json & original);
     const json *           make_term(const term & t);
     const json *           target(const json & from, const std::string & key, const json & value);
+    bool                   is_list(const json & at, const std::string & key, const json & value);
     bool                   is_made(const json & s) const { return made_ones.count(&s) > 0; }
-    int64_t                read_count(const json & at, const std::string & key, const json & value);
+    std::optional<int64_t> read_count(const json & at, const std::string & key, const json & value);
     std::optional<decimal> read_number(const json & at, const std::string & key, const json & value);
-    const language *       format_language(const std::string & name);
-    bool is_valid_by(const std::string & key, const json & keyword, const json & value, const json & s,
-                     int depth);
-    std::optional<bool> is_valid_by_others(const std::string & key, const json & keyword, const json & value,
-                                           const json & s, int depth);
-    bool                is_valid_by_dependents(const json & keyword, const json & value, int depth);
-    bool                is_valid_text(const std::string & text, const shape & s);
-    bool                is_valid_number(const decimal & d, const shape & s);
-    bool                is_valid_array(const json & value, const shape & s, int depth);
-    bool                is_valid_object(const json & value, const shape & s, int depth);
+    truth                  validity(const json & value, const term & t, int depth);
+    truth validity_by(const std::string & key, const json & keyword, const json & value, const json & s,
+                      int depth);
+    std::optional<truth> validity_by_others(const std::string & key, const json & keyword, const json & value,
+                                            const json & s, int depth);
+    truth                validity_by_dependents(const json & keyword, const json & value, int depth);
+    bool                 is_valid_text(const std::string & text, const shape & s);
+    bool                 is_valid_number(const decimal & d, const shape & s);
+    truth                validity_of_array(const json & value, const shape & s, int depth);
+    truth                validity_of_object(const json & value, const shape & s, int depth);
+    // Leaves out references by which a schema asks for itself in the same place.
+    void check_cycles(const json & s, int depth);
 
     document &      doc;
     const options & given;
@@ -209,7 +220,10 @@ class normaliser {
     std::vector<term>                                    made_terms;
     std::map<term, const json *>                         made_by_term;
     std::set<terms>                                      active; // emptiness is being looked for
-    int                                                  n_scopes = 0, nesting = 0;
+    std::map<const json *, int> ways;           // 1: references from it are followed, 2: they end
+    std::set<const json *>      cut;            // schemas whose reference is left out
+    int64_t                     n_left_out = 0; // calls of refuse
+    int                         n_scopes = 0, nesting = 0;
 };
 
 // Whether two values are the same in JSON Schema's sense: 1 and 1.0 are, the order of properties is nothing.

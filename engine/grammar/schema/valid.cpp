@@ -12,73 +12,122 @@ static size_t n_characters(const std::string & utf8) {
                                   [](char c) { return ((unsigned char) c & 0xC0) != 0x80; });
 }
 
+static truth truth_of(bool is_so) {
+    return is_so ? truth::yes : truth::no;
+}
+
+static truth opposite(truth t) {
+    return t == truth::yes ? truth::no : t == truth::no ? truth::yes : t;
+}
+
+// Of some truths that must all hold; it asks for no more of them once one does not.
+template <typename list, typename asked> static truth all_of(const list & all, const asked & ask) {
+    truth out = truth::yes;
+    for (auto it = all.begin(); it != all.end() && out != truth::no; ++it) {
+        out = std::min(out, ask(*it));
+    }
+    return out;
+}
+
+// Of how many surely hold, and how many may.
+template <typename list, typename asked>
+static std::pair<int64_t, int64_t> count_of(const list & all, const asked & ask) {
+    std::pair<int64_t, int64_t> out;
+    for (const auto & one : all) {
+        const truth found = ask(one);
+        out.first += found == truth::yes;
+        out.second += found != truth::no;
+    }
+    return out;
+}
+
+// Whether a count is within bounds; high -1: there is none.
+static truth within(std::pair<int64_t, int64_t> count, int64_t low, int64_t high) {
+    if (count.second < low || (high >= 0 && count.first > high)) {
+        return truth::no;
+    }
+    return count.first >= low && (high < 0 || count.second <= high) ? truth::yes : truth::perhaps;
+}
+
 bool normaliser::is_valid(const json & value, const terms & all) {
     return std::all_of(all.begin(), all.end(), [&](const term & t) { return is_valid(value, t); });
 }
 
-bool normaliser::is_valid(const json & value, const term & t, int depth) {
+truth normaliser::validity(const json & value, const term & t, int depth) {
     const json & s = *t.what;
     budget.spend(2);
     if (depth > n_max_levels) {
         throw refusal(doc.path(s) + ": references lead to each other without an end");
     }
-    bool out = true;
+    truth out = truth::yes;
     if (s.is_boolean()) {
-        out = s.get<bool>();
+        out = truth_of(s.get<bool>());
+    } else if (!s.is_object()) {
+        refuse(s, "", std::string(s.type_name()) + " is no schema");
+        out = truth::perhaps;
     } else {
         const bool only_reference = doc.draft() <= 7 && s.contains("$ref");
         for (const auto & [key, keyword] : s.items()) {
-            out = out && ((only_reference && key != "$ref") || is_valid_by(key, keyword, value, s, depth));
+            if (out != truth::no && (!only_reference || key == "$ref")) {
+                out = std::min(out, validity_by(key, keyword, value, s, depth));
+            }
         }
     }
-    return out != t.negated;
+    return t.negated ? opposite(out) : out;
 }
 
 // The keywords that hold other schemas for the same value; nullopt: it is none of them.
-std::optional<bool> normaliser::is_valid_by_others(const std::string & key, const json & keyword,
-                                                   const json & value, const json & s, int depth) {
-    const auto fits = [&](const json & what) { return is_valid(value, {&what, false}, depth + 1); };
-    if (key == "allOf") {
-        return std::all_of(keyword.begin(), keyword.end(), fits);
-    }
-    if (key == "anyOf") {
-        return std::any_of(keyword.begin(), keyword.end(), fits);
-    }
-    if (key == "oneOf") {
-        return std::count_if(keyword.begin(), keyword.end(), fits) == 1;
+std::optional<truth> normaliser::validity_by_others(const std::string & key, const json & keyword,
+                                                    const json & value, const json & s, int depth) {
+    const auto fits = [&](const json & what) { return validity(value, {&what, false}, depth + 1); };
+    if (key == "allOf" || key == "anyOf" || key == "oneOf") {
+        if (!is_list(s, key, keyword)) {
+            return truth::perhaps;
+        }
+        return key == "allOf" ? all_of(keyword, fits)
+                              : within(count_of(keyword, fits), 1, key == "oneOf" ? 1 : -1);
     }
     if (key == "not") {
-        return !fits(keyword);
+        return opposite(fits(keyword));
     }
     if (key == "if") {
-        const char * const then = fits(keyword) ? "then" : "else";
-        return !s.contains(then) || fits(s[then]);
+        const auto  branch = [&](const char * name) { return s.contains(name) ? fits(s[name]) : truth::yes; };
+        const truth holds  = fits(keyword);
+        if (holds != truth::perhaps) {
+            return branch(holds == truth::yes ? "then" : "else");
+        }
+        const truth then = branch("then"), other = branch("else");
+        return then == other ? then : truth::perhaps;
     }
     if (key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef") {
         const json * to = target(s, key, keyword);
-        return to == nullptr || fits(*to);
+        return to == nullptr ? truth::perhaps : fits(*to);
     }
     if (key == "enum" || key == "const") {
         const auto is_it = [&](const json & v) { return same(v, value); };
-        return key == "const" ? is_it(keyword) : std::any_of(keyword.begin(), keyword.end(), is_it);
+        if (key == "enum" && !keyword.is_array()) {
+            refuse(s, key, std::string(keyword.type_name()) + " is no list");
+            return truth::perhaps;
+        }
+        return truth_of(key == "const" ? is_it(keyword) : std::any_of(keyword.begin(), keyword.end(), is_it));
     }
     return std::nullopt;
 }
 
-bool normaliser::is_valid_by_dependents(const json & keyword, const json & value, int depth) {
+truth normaliser::validity_by_dependents(const json & keyword, const json & value, int depth) {
+    truth out = truth::yes;
     for (const auto & [name, then] : keyword.items()) {
         if (!value.is_object() || !value.contains(name)) {
             continue;
         }
-        const auto has   = [&](const json & n) { return value.contains(n.get<std::string>()); };
-        const bool holds = then.is_array()    ? std::all_of(then.begin(), then.end(), has)
-                           : then.is_string() ? has(then)
-                                              : is_valid(value, {&then, false}, depth + 1);
-        if (!holds) {
-            return false;
-        }
+        const auto has = [&](const json & n) {
+            return n.is_string() && value.contains(n.get<std::string>());
+        };
+        out = std::min(out, then.is_array()    ? truth_of(std::all_of(then.begin(), then.end(), has))
+                            : then.is_string() ? truth_of(has(then))
+                                               : validity(value, {&then, false}, depth + 1));
     }
-    return true;
+    return out;
 }
 
 bool normaliser::is_valid_text(const std::string & text, const shape & s) {
@@ -98,98 +147,92 @@ bool normaliser::is_valid_number(const decimal & d, const shape & s) {
                        [&](const decimal & m) { return is_multiple(d, m); });
 }
 
-bool normaliser::is_valid_array(const json & value, const shape & s, int depth) {
+truth normaliser::validity_of_array(const json & value, const shape & s, int depth) {
     const auto n = (int64_t) value.size();
     if (n < s.min_items || (s.max_items >= 0 && n > s.max_items)) {
-        return false;
+        return truth::no;
     }
-    for (size_t i = 0; i < value.size() && !s.arrays.empty(); i++) {
-        for (const term & t : item(s, i)) {
-            if (!is_valid(value[i], t, depth + 1)) {
-                return false;
-            }
-        }
+    truth out = truth::yes;
+    for (size_t i = 0; i < value.size() && !s.arrays.empty() && out != truth::no; i++) {
+        const auto fits = [&](const term & t) { return validity(value[i], t, depth + 1); };
+        out             = std::min(out, all_of(item(s, i), fits));
     }
     for (const auto & c : s.contains) {
-        const auto fits  = [&](const json & v) { return is_valid(v, c.what, depth + 1); };
-        const auto count = std::count_if(value.begin(), value.end(), fits);
-        if (count < c.low || (c.high >= 0 && count > c.high)) {
-            return false;
-        }
+        const auto fits = [&](const json & v) { return validity(v, c.what, depth + 1); };
+        out             = std::min(out, within(count_of(value, fits), c.low, c.high));
     }
     for (size_t i = 0; i < value.size() && s.unique != nullptr; i++) {
         for (size_t k = 0; k < i; k++) {
             budget.spend(1);
             if (same(value[i], value[k])) {
-                return false;
+                return truth::no;
             }
         }
     }
-    return true;
+    return out;
 }
 
-bool normaliser::is_valid_object(const json & value, const shape & s, int depth) {
+truth normaliser::validity_of_object(const json & value, const shape & s, int depth) {
     const auto n   = (int64_t) value.size();
     const auto has = [&](const std::string & name) { return value.contains(name); };
     if (n < s.min_properties || (s.max_properties >= 0 && n > s.max_properties) ||
         !std::all_of(s.required.begin(), s.required.end(), has)) {
-        return false;
+        return truth::no;
     }
+    truth out = truth::yes;
     for (const auto & [name, one] : value.items()) {
-        for (const term & t : s.objects.empty() ? terms() : property(s, name)) {
-            if (!is_valid(one, t, depth + 1)) {
-                return false;
-            }
-        }
-        for (const term & t : s.names) {
-            if (!is_valid(json(name), t, depth + 1)) {
-                return false;
-            }
-        }
+        const json & member = one;
+        const json   text   = name;
+        const auto   fits   = [&](const term & t) { return validity(member, t, depth + 1); };
+        const auto   named  = [&](const term & t) { return validity(text, t, depth + 1); };
+        out                 = std::min(
+            {out, all_of(s.objects.empty() ? terms() : property(s, name), fits), all_of(s.names, named)});
     }
-    return true;
+    return out;
 }
 
 // One keyword. The shape of a schema that has only this keyword says what it means, where that needs no recursion.
-bool normaliser::is_valid_by(const std::string & key, const json & keyword, const json & value,
-                             const json & s, int depth) {
-    if (const auto found = is_valid_by_others(key, keyword, value, s, depth)) {
+truth normaliser::validity_by(const std::string & key, const json & keyword, const json & value,
+                              const json & s, int depth) {
+    if (const auto found = validity_by_others(key, keyword, value, s, depth)) {
         return *found;
     }
-    if (key == "dependencies" || key == "dependentRequired" || key == "dependentSchemas") {
-        return is_valid_by_dependents(keyword, value, depth);
+    if ((key == "dependencies" || key == "dependentRequired" || key == "dependentSchemas") &&
+        keyword.is_object()) {
+        return validity_by_dependents(keyword, value, depth);
     }
     if (key == "unevaluatedProperties" || key == "unevaluatedItems") {
-        if (key == "unevaluatedItems" ? value.is_array() : value.is_object()) {
+        const bool speaks = key == "unevaluatedItems" ? value.is_array() : value.is_object();
+        if (speaks) {
             refuse(s, key, "beside values that are listed it has no rule here");
         }
-        return true;
+        return speaks ? truth::perhaps : truth::yes;
     }
     const auto found = readers().find(key);
     if (found == readers().end()) {
-        return true;
+        return truth::yes;
     }
-    partial p;
+    const int64_t n_before = n_left_out;
+    partial       p;
     (this->*found->second)(p, {{&s, false}, true, {}}, key, keyword);
     const shape & made = p.made;
+    truth         out  = truth::yes;
     if (!p.todo.empty()) { // a term of a schema that was made
-        return std::all_of(p.todo.begin(), p.todo.end(),
-                           [&](const waiting & w) { return is_valid(value, w.what, depth + 1); });
-    }
-    if ((made.types & type_of(value)) == 0 || std::any_of(made.other_than.begin(), made.other_than.end(),
-                                                          [&](const json & v) { return same(v, value); })) {
-        return false;
-    }
-    if (value.is_string()) {
-        return is_valid_text(value.get<std::string>(), made);
-    }
-    if (value.is_number()) {
+        out = all_of(p.todo, [&](const waiting & w) { return validity(value, w.what, depth + 1); });
+    } else if ((made.types & type_of(value)) == 0 ||
+               std::any_of(made.other_than.begin(), made.other_than.end(),
+                           [&](const json & v) { return same(v, value); })) {
+        out = truth::no;
+    } else if (value.is_string()) {
+        out = truth_of(is_valid_text(value.get<std::string>(), made));
+    } else if (value.is_number()) {
         const auto d = read_number(s, key, value);
-        return !d || is_valid_number(*d, made);
+        out          = !d ? truth::perhaps : truth_of(is_valid_number(*d, made));
+    } else if (value.is_array() || value.is_object()) {
+        out =
+            value.is_array() ? validity_of_array(value, made, depth) : validity_of_object(value, made, depth);
     }
-    return value.is_array()    ? is_valid_array(value, made, depth)
-           : value.is_object() ? is_valid_object(value, made, depth)
-                               : true;
+    return n_left_out != n_before ? std::min(out, truth::perhaps) : out;
 }
 
 } // namespace schema

@@ -306,7 +306,7 @@ class Reply(Transcript[Text]):
     @property
     def told(self) -> Told:
         """The field warnings, and what all texts say together, for the body or the last frame."""
-        return {**warned(self.request.warnings), **compared(self.done)}
+        return {**warned(self.request.warnings, self.start), **compared(self.done)}
 
     def messages(self, event: Event) -> Iterator[Mapping[str, Any]]:
         """The objects of an event's frames."""

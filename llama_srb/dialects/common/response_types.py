@@ -11,9 +11,10 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from llama_srb.engine.events import Done, Error, Stop, TokenList
+from llama_srb.engine.events import Done, Error, Start, Stop, TokenList
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.story.parts import Assembled, LoreReport, PartName, Place, StoryPart, Why
+from llama_srb.request.values import MAX_WARNINGS
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Vector: TypeAlias = tuple[float, ...]
@@ -183,9 +184,16 @@ class CallPiece(TypedDict):
     arguments: str
 
 
-def warned(warnings: tuple[str, ...]) -> Warned:
-    """The field warnings of an answer; no field if there are no warnings."""
+def warned(warnings: tuple[str, ...], start: Start | None = None) -> Warned:
+    """The field warnings of an answer, with those of the engine; no field if there are no warnings."""
+    if start is not None:
+        warnings = (*warnings, *start.warnings)[:MAX_WARNINGS]
     return {"warnings": warnings} if warnings else {}
+
+
+def with_warnings(notes: Noted, start: Start | None) -> Noted:
+    """The notes of an answer, with the engine's warnings."""
+    return {**notes, **warned(notes.get("warnings", ()), start)}
 
 
 def cut_of(stop: Stop | None) -> Cut | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic
 import orjson
 
 from llama_srb.dialects.common.reply import OneText, Transcript
-from llama_srb.dialects.common.response_types import compared, noted
+from llama_srb.dialects.common.response_types import compared, noted, with_warnings
 from llama_srb.dialects.openai.answer import Origin, PromptTokens, usage_of
 from llama_srb.engine.events import Event, Stop
 from llama_srb.request.fields import CompletionRequest
@@ -52,7 +52,7 @@ class ChoicesBody(Generic[OneText]):
             **self._origin.fields(self.kind),
             "choices": [self.choice(*one) for one in _in_order(self.transcript)],
             "usage": self.usage_of(done),
-            **noted(self.request),
+            **with_warnings(noted(self.request), self.transcript.start),
             **compared(done),
         }
 

@@ -23,6 +23,7 @@ from llama_srb.dialects.common.response_types import (
     as_json,
     finish_of,
     noted,
+    with_warnings,
 )
 from llama_srb.dialects.common.token_names import Name
 from llama_srb.dialects.openai.answer import (
@@ -274,7 +275,7 @@ class Chunks:
         ids = list(start.prompt_token_ids)
         role: ChatChunkChoice = {**self._no_ids, **_unfinished(0, self._role)}
         first = self.writer.frame((role,), {"prompt_token_ids": ids} if ids else {})
-        return self.writer.begin(self._notes) + first + self._roles(range(1, start.count))
+        return self.writer.begin(with_warnings(self._notes, start)) + first + self._roles(range(1, start.count))
 
     def _piece(self, event: Stream) -> bytes:
         if event.tool_calls:

@@ -23,6 +23,7 @@ from llama_srb.dialects.common.response_types import (
     as_json,
     finish_of,
     noted,
+    with_warnings,
 )
 from llama_srb.dialects.common.token_names import Name, by_name, id_name, key_name
 from llama_srb.dialects.openai.answer import (
@@ -320,7 +321,7 @@ class Chunks:
             case Start():
                 self.writer.name(event.id)
                 self._choices.begin(event)
-                return self.writer.begin(self._notes, [self.empty_choice])
+                return self.writer.begin(with_warnings(self._notes, event), [self.empty_choice])
             case Done():
                 return self.writer.end(event)
         return self._choices.render(event) or self.writer.other(event)

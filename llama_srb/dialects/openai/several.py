@@ -12,7 +12,7 @@ from typing import cast
 
 import orjson
 
-from llama_srb.dialects.common.response_types import Compared, compared, noted
+from llama_srb.dialects.common.response_types import Compared, compared, noted, with_warnings
 from llama_srb.dialects.openai.answer import ChunkWriter, ComparedTexts, Origin, usage_of
 from llama_srb.dialects.openai.completions import (
     KIND,
@@ -62,7 +62,7 @@ class ChunksOfMany:
             case Start():
                 self._writer.name(self._named)
                 self._choices[event.id].begin(event)
-                return self._writer.begin(self._notes) if event.id == self._named else b""
+                return self._writer.begin(with_warnings(self._notes, event)) if event.id == self._named else b""
             case Done():
                 self._done.append(event)
                 return self._end() if len(self._done) == len(self._choices) else b""
@@ -124,7 +124,8 @@ class BodyOfMany:
         for body in bodies:
             choices += [_moved_choice(choice, len(choices)) for choice in body["choices"]]
         first = {name: value for name, value in bodies[0].items() if name not in Compared.__annotations__}
-        whole = {**first, "choices": choices, "usage": usage_of(_sum(self._done)), **self._notes}
+        notes = with_warnings(self._notes, next(iter(self._parts.values())).transcript.start)
+        whole = {**first, "choices": choices, "usage": usage_of(_sum(self._done)), **notes}
         return cast(Completion, {**whole, **_by_prompt(self._parts, self._done)})
 
     def json(self) -> bytes:

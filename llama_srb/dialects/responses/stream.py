@@ -52,6 +52,7 @@ class Output:
         self._items: list[Json] = []  # those that are complete
         self._item: Item | None = None  # the one that is being generated
         self._tokens: list[openai.ChatToken] = []  # of text that is held back
+        self._start: Start | None = None
         self._stop: Stop | None = None
         self.final: Json | None = None  # the response, once it is completed or incomplete
 
@@ -62,6 +63,7 @@ class Output:
             yield self._numbered({"type": IN_PROGRESS, "response": self._response("in_progress")})
         match event:
             case Start():
+                self._start = event
                 yield from self._begin(event.id)
             case Stream(index=0):
                 yield from self._stream(event)
@@ -132,7 +134,7 @@ class Output:
             "incomplete_details": None,
             "error": None,
             **more,
-            **warned(self._request.warnings),
+            **warned(self._request.warnings, self._start),
         }
 
     def _usage(self, done: Done) -> Json:

@@ -115,7 +115,8 @@ def _function(place: str, tool: Json) -> Iterator[Tool]:
     name, parameters = _name_of(place, tool), tool.get("parameters")
     if not isinstance(parameters, dict | None):
         raise wrong(f"{place}.parameters", parameters, "a JSON schema", "tools")
-    yield Tool(name, _chat_function(name, _description(place, tool), parameters or ANY_OBJECT))
+    function = _chat_function(name, _description(place, tool), parameters or ANY_OBJECT)
+    yield Tool(name, function | ({"strict": True} if tool.get("strict") is True else {}))
 
 
 def _custom(place: str, tool: Json) -> Iterator[Tool]:
