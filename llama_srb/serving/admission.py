@@ -87,7 +87,7 @@ class Admission:
         yields: the engine runs other requests first, so it does not count as one of those that run at once.
         again: a slot is free for another request of the block when its request is over.
         owed: a request that was accepted needs it, so no limit refuses or ends it; its tokens count.
-        inner: a request that has its slot needs it. That one counts in the queue and at once, this one does not.
+        inner: a request that has its slot needs it: that one counts in the queue and at once, not this one.
         on_begun: called for each request, when all generations of the block have their first token. dialect:
         of the answer, if it is another one than the path's.
         """
@@ -127,7 +127,7 @@ class Admission:
             self._require_tokens(grant)
 
     def _require_queue(self, reservation: Reservation) -> None:
-        """A client that holds less than its share of the queue finds room, however full others have made it."""
+        """RequestError if the queue is full, unless its client holds less than its share of it."""
         if self._queued + reservation.count <= self.load.max_queue:
             return
         waiting = Counter({reservation.client: 0})
