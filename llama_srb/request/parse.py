@@ -180,6 +180,8 @@ def request_from(
     warnings += islice(unread_arguments(given.get("messages")), MAX_WARNINGS)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     check_together(made, defaults.max_n)
+    for settings in (made.sampling, *made.sequences):
+        _ = settings.given
     return made
 
 
