@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,9 @@ from tests.support.serving import LASTING, Server
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 collect_ignore_glob = [] if HAS_RAY else ["test_*.py"]
+if HAS_RAY:
+    with warnings.catch_warnings(action="ignore"):  # its models use what newer pydantics warn of
+        importlib.import_module("ray.serve")
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
