@@ -274,7 +274,8 @@ class CompletionRequest(_Row):
         meaning="How many continuations.")
     max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
         aliases="n_predict max_completion_tokens max_length max_new_tokens num_predict",
-        meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt.")
+        meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt. "
+        "Beside max_completion_tokens that one counts.")
     min_tokens: int = _row(0, "request", ge=0, le=INT32_MAX, neutral=0, aliases="min_length min_new_tokens",
         meaning="No stop token before this many tokens.")
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = _row((), "request", neutral=[],

@@ -24,13 +24,14 @@ from tests.support.serving import LASTING, Server
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
 collect_ignore_glob = [] if HAS_RAY else ["test_*.py"]
-if HAS_RAY:
-    with warnings.catch_warnings(action="ignore"):  # its models use what newer pydantics warn of
-        importlib.import_module("ray.serve")
 LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }  # as docs/ray.md has them
+if HAS_RAY:
+    os.environ |= LOOPBACK  # which are read with the modules
+    with warnings.catch_warnings(action="ignore"):  # their models use what newer pydantics warn of
+        importlib.import_module("ray.serve")
 FLAGS = ("--chat-template", "chatml", "--threads", "1")
 STORE = 100 << 20
 START = 120.0  # seconds until an application answers

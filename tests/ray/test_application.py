@@ -269,8 +269,8 @@ def test_a_response_is_found_where_it_was_made(client: openai.OpenAI) -> None:
         more = client.responses.create(
             model="storyteller", input="And then?", previous_response_id=one.id, max_output_tokens=4
         )
-        said = client.responses.input_items.list(more.id).data
-        assert f"Tale {i}" in str(said)
+        assert more.previous_response_id == one.id
+        assert f"Tale {i}" in str(client.responses.input_items.list(one.id).data)
         assert client.responses.retrieve(one.id).output_text == one.output_text
         client.responses.delete(one.id)
         with pytest.raises(openai.NotFoundError):
