@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, cast
 
 from llama_srb.client.errors import ServerError
 from llama_srb.client.events import Done, Event, Prompt, Start, Stop, Text, Then
@@ -25,7 +25,8 @@ class Choice:
     With `then` the text is the second answer; length counts both answers, free_length the free one, if
     a second one follows. With then.return_free, free is the free answer, as a choice of its own. end:
     sentences or paragraphs, if the field of that name has ended the text. token_ids, entropies: with
-    return_token_ids and return_entropies, of all tokens that were drawn.
+    return_token_ids and return_entropies, of all tokens that were drawn. parsed: the text as an object, if
+    json_schema (that of `then`, for a second answer) is a Pydantic class; None if the text was cut.
     """
 
     index: int
@@ -42,6 +43,27 @@ class Choice:
     end: str = ""
     token_ids: tuple[int, ...] = ()
     entropies: tuple[float, ...] = ()
+    parsed: Any = None
+
+
+class SchemaClass(Protocol):
+    """A class of Pydantic, on which the client does not depend."""
+
+    def model_json_schema(self) -> dict[str, Any]: ...
+
+    def model_validate_json(self, json_data: str) -> Any: ...
+
+
+def as_class(value: object) -> SchemaClass | None:
+    """The value if it is a class of Pydantic."""
+    is_one = isinstance(value, type) and hasattr(value, "model_json_schema")
+    return cast(SchemaClass, value) if is_one else None
+
+
+def class_of(body: Mapping[str, Any]) -> SchemaClass | None:
+    """The class of Pydantic that the texts of a request fit."""
+    then = body.get("then")
+    return as_class((then if isinstance(then, Mapping) else body).get("json_schema"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +173,7 @@ class Answer:
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
         then = body.get("then")
+        self._class = class_of(body)
         self._has_free = isinstance(then, Mapping) and bool(then.get("return_free"))
         self._sequences: list[_Sequence] = []
         self.prompt = ""  # the echo
@@ -204,7 +227,13 @@ class Answer:
 
     def choice(self, index: int) -> Choice:
         """The choice of this index."""
-        return self._sequences[index].choice(index, self.prompt, self._seed(index))
+        made = self._sequences[index].choice(index, self.prompt, self._seed(index))
+        if self._class is None or made.finish_reason is None:
+            return made
+        try:
+            return replace(made, parsed=self._class.model_validate_json(made.text[len(self.prompt) :]))
+        except ValueError:  # it was cut
+            return made
 
     def _seed(self, index: int) -> int | None:
         """A sequence's own seed, else the request's seed + index, as in engine/sampling."""

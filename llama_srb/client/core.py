@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import httpx
 import orjson
 
-from llama_srb.client.answer import RECALLED, Answer, Choice, Recalled, Score, recalled_of
+from llama_srb.client.answer import RECALLED, Answer, Choice, Recalled, Score, as_class, recalled_of
 from llama_srb.client.errors import ClientError, ConnectionFailed, RequestRefused, ServerError, UnknownField
 from llama_srb.client.event_json import event_from, failure
 from llama_srb.client.events import Error, Event, Loading, Queued, Start
@@ -203,6 +203,13 @@ def _last_event(response: httpx.Response) -> Mapping[str, Any]:
     return last
 
 
+def schema_of(value: object) -> object:
+    """The JSON schema of a class of Pydantic, which may stand wherever a body has a schema; TypeError."""
+    if (one := as_class(value)) is not None:
+        return one.model_json_schema()
+    raise TypeError(f"{value!r} has no form in JSON")
+
+
 class Connection:
     """A server's address, the client's key and model and, once asked, the names of the request fields.
 
@@ -222,7 +229,7 @@ class Connection:
         """Makes a POST request with a body, the client's model unless body or path name one, and the key."""
         model = None if path.startswith(NAMED) else self.model
         # Not httpx's json=: it raises for NaN and lone surrogates; the server's error names the field.
-        content = json.dumps({**body_of(model=model), **body}).encode()
+        content = json.dumps({**body_of(model=model), **body}, default=schema_of).encode()
         headers = {"Content-Type": "application/json", "Accept": accept, **self.headers}
         return http.build_request("POST", self.url + path, content=content, headers=headers)
 

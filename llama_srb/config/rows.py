@@ -178,7 +178,8 @@ class Rows(BaseModel):
     tls_key: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="The certificate's private key as PEM.")
     max_queue: int = Field(256, ge=0, le=100_000,
-        description="Requests that may wait in the queue, each prompt of a list counted; more get 503.")
+        description="Requests that may wait in the queue, each prompt of a list counted; more get 503, but "
+        "for those of a client that has less than its share waiting.")
     max_unread: int = Field(250_000, ge=1, le=10_000_000,
         description="Unread events of a client, tokens and alternatives of logprobs counted too; above this "
         "its connection is ended. An answer in one piece may have four times as many.")

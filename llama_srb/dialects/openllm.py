@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypeAlias
 from llama_srb.dialects.common.fields import switch
 from llama_srb.dialects.common.reply import Json, Reply, ServerInfo
 from llama_srb.dialects.common.response_types import Told, Vector
+from llama_srb.engine.events import Event, Prompt
 from llama_srb.request.fields import CANONICAL, NO_SEEDS, ROWS
 from llama_srb.request.parse import request_from, unknown_field
 from llama_srb.request.values import RequestError, wrong
@@ -72,6 +73,7 @@ class Answer(Reply):
         request = request_from(self.beginning(fields), defaults, known=self.known, ours=self.ours)
         super().__init__(request, about, stream=False)
         self._fields = fields
+        self._echoed = ""  # the prompt, with echo
 
     def beginning(self, fields: Json) -> Json:
         """The fields with the prompt or the messages."""
@@ -110,7 +112,12 @@ class Answer(Reply):
 
     @property
     def choices(self) -> list[str]:
-        return [self.texts[i].text for i in self.ordered]
+        return [self._echoed + self.texts[i].text for i in self.ordered]
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Prompt):
+            self._echoed += event.text
+        super()._take(event)
 
     def body(self) -> Any:
         answer: ConfiguredTexts = {"choices": self.choices, "configuration": self.configuration}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -143,6 +143,7 @@ class Filter:
 
     lacking: texts that none of the k chunks has. besides: the id of a document of which nothing is taken.
     prompts: True: only prompts that tasks have stored are looked at; False: only other documents.
+    on_bound: gets why a search has ended at a bound of its work, with what it had found; None: an error.
     """
 
     before: tuple[Condition, ...] = ()
@@ -150,6 +151,7 @@ class Filter:
     lacking: tuple[str, ...] = ()
     besides: str = ""
     prompts: bool | None = None
+    on_bound: Callable[[str], None] | None = field(default=None, compare=False)
 
     def cost_of_taking(self, metadata: Metadata, size: int) -> int:
         """How many values takes() compares: conditions, and items of lists. size: bytes of the metadata."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal, NewType, TypeAlias
 
 import orjson
@@ -218,6 +219,15 @@ class Sampling(_Row):
         meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
     # fmt: on
 
+    @cached_property
+    def given(self) -> dict[str, Any]:
+        """The fields that were set, as JSON; without a seed that means a random one.
+
+        It is made once, with the request, where a long body has a thread: it may have 500,000 numbers.
+        """
+        fields = self.model_dump(mode="json", exclude_unset=True)
+        return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
+
 
 class Override(Sampling):
     """A sequence's own settings, which replace those of its request; only fields that are set count."""
@@ -227,12 +237,6 @@ class Override(Sampling):
     thinking_budget_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
-
-
-def _given(sampling: Sampling) -> dict[str, Any]:
-    """The fields that were set, as JSON; without a seed that means a random one."""
-    fields = sampling.model_dump(mode="json", exclude_unset=True)
-    return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice")
@@ -270,7 +274,8 @@ class CompletionRequest(_Row):
         meaning="How many continuations.")
     max_tokens: int = _row(128, "request", ge=-1, le=INT32_MAX,
         aliases="n_predict max_completion_tokens max_length max_new_tokens num_predict",
-        meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt.")
+        meaning="Tokens per sequence; -1 until the end or the context's limit, 0 only scores the prompt. "
+        "Beside max_completion_tokens that one counts.")
     min_tokens: int = _row(0, "request", ge=0, le=INT32_MAX, neutral=0, aliases="min_length min_new_tokens",
         meaning="No stop token before this many tokens.")
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = _row((), "request", neutral=[],
@@ -483,11 +488,12 @@ class CompletionRequest(_Row):
 
     def engine_fields(self) -> dict[str, Any]:
         """The arguments of the engine's generate command: only given fields; the engine has the defaults."""
+        sequences = [own.given for own in self.sequences]
         optional = {
             "min_tokens": self.min_tokens,
             "stop": list(self.stop),
-            "sampling": _given(self.sampling),
-            "sequences": [_given(own) for own in self.sequences] if any(map(_given, self.sequences)) else [],
+            "sampling": self.sampling.given,
+            "sequences": sequences if any(sequences) else [],
             "banned_strings": list(self.banned_strings),
             "private_tokens": list(self.private_tokens),
         }

@@ -180,6 +180,8 @@ def request_from(
     warnings += islice(unread_arguments(given.get("messages")), MAX_WARNINGS)
     made = _build(CompletionRequest, request | {"warnings": tuple(warnings[:MAX_WARNINGS])})
     check_together(made, defaults.max_n)
+    for settings in (made.sampling, *made.sequences):
+        _ = settings.given
     return made
 
 
@@ -258,16 +260,24 @@ def read_overrides(given: Mapping[str, Any]) -> Overrides:
     return Overrides(**parts)
 
 
+NEWER = ("max_completion_tokens",)
+"""Aliases by which OpenAI has renamed a field: clients that send both mean this one."""
+
+
 def _sort(
     fields: Fields, aliases: Mapping[str, str], strict: bool, warnings: list[str], prefix: str = ""
 ) -> Fields:
     """Converts fields and returns them by canonical names; adds warnings for unknown or ignored ones.
 
-    If a field is given by its canonical name and by an alias, the canonical name counts.
+    If a field is given by its canonical name and by an alias, the canonical name counts, but not beside a
+    NEWER one.
     """
     for convert in CONVERSIONS:
         convert(fields)
     given: Fields = {name: value for name, value in fields.items() if aliases.get(name) == name}
+    given |= {
+        aliases[name]: fields[name] for name in NEWER if name in aliases and fields.get(name) is not None
+    }
     for name, value in fields.items():
         if strict and name not in aliases and name not in UNSUPPORTED and name not in NON_SAMPLING_FIELDS:
             raise RequestError(unknown_field(name, aliases), param=name)
@@ -286,7 +296,8 @@ def _is_same(one: object, other: object) -> bool:
 def _warning(name: str, value: object, fields: Fields, aliases: Mapping[str, str]) -> str:
     """Why a field is ignored; empty if it would have no effect anyway."""
     if name in aliases:
-        return f"{name} is not used, because {aliases[name]} is given too"
+        counts = next((new for new in NEWER if aliases[new] == name and new in fields), aliases[name])
+        return f"{name} is not used, because {counts} is given too"
     if name in NON_SAMPLING_FIELDS:
         return ""
     if name not in UNSUPPORTED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import get_running_loop
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -55,6 +56,7 @@ class Admission:
         self.budgets = Budgets()
         self.is_draining, self.change = False, Change()
         self._open: set[Reservation] = set()
+        self._queued = 0  # the requests of those that count in the queue, waiting or not
 
     @property
     def open(self) -> int:
@@ -76,6 +78,7 @@ class Admission:
         yields: bool = False,
         again: bool = False,
         owed: bool = False,
+        inner: bool = False,
         on_begun: OnBegun | None = None,
         dialect: str = "",
     ) -> Reservation:
@@ -84,10 +87,11 @@ class Admission:
         yields: the engine runs other requests first, so it does not count as one of those that run at once.
         again: a slot is free for another request of the block when its request is over.
         owed: a request that was accepted needs it, so no limit refuses or ends it; its tokens count.
+        inner: a request that has its slot needs it: that one counts in the queue and at once, not this one.
         on_begun: called for each request, when all generations of the block have their first token. dialect:
         of the answer, if it is another one than the path's.
         """
-        return Reservation(self, caller, model, count, yields, again, owed, on_begun, dialect)
+        return Reservation(self, caller, model, count, yields, again, owed, inner, on_begun, dialect)
 
     async def extend(self, generation: Exchange, extension: Extension, caller: Caller) -> Extend | None:
         """Adds sequences to a generation, which has its slot already; None if it has just ended."""
@@ -102,9 +106,11 @@ class Admission:
         if not reservation.owed:
             self._require_room(reservation)
         self._open.add(reservation)
+        self._queued += reservation.is_queued * reservation.count
 
     def release(self, reservation: Reservation) -> None:
-        self._open.discard(reservation)
+        self._open.remove(reservation)
+        self._queued -= reservation.is_queued * reservation.count
         self.change.notify()
 
     def unread_on_connection(self, reservation: Reservation) -> int:
@@ -113,21 +119,30 @@ class Admission:
 
     def _require_room(self, reservation: Reservation) -> None:
         self.require_no_drain(reservation.caller)
-        if not reservation.is_item:
-            self._require_queue(reservation.count)
+        if reservation.is_queued:
+            self._require_queue(reservation)
         if (grant := reservation.grant) is not None:
             if not reservation.yields:
                 self._require_slots(grant, reservation.count)
             self._require_tokens(grant)
 
-    def _require_queue(self, count: int) -> None:
-        waiting = sum(one.waiting for one in self._open if not one.is_item)
-        limit = self.load.max_queue
-        if waiting + count > limit:
-            these = "" if count == 1 else f", and these are {count}"
-            message = f"{waiting} requests are waiting{these}; at most {limit} may (--max-queue)"
-            retry_after = QUEUE_RETRY if count <= max(1, limit) else None
-            raise RequestError(message, status=503, code="queue_full", retry_after=retry_after)
+    def _require_queue(self, reservation: Reservation) -> None:
+        """RequestError if the queue is full, unless its client holds less than its share of it."""
+        if self._queued + reservation.count <= self.load.max_queue:
+            return
+        waiting = Counter({reservation.client: 0})
+        for one in self._open:
+            if one.is_queued and (count := one.waiting):
+                waiting[one.client] += count
+        count, limit, total = reservation.count, self.load.max_queue, waiting.total()
+        share = limit // len(waiting)
+        if total + count <= limit or waiting[reservation.client] + count <= share:
+            return
+        these = "" if count == 1 else f", and these are {count}"
+        each = "" if len(waiting) == 1 else f", or {share} of each client that waits"
+        message = f"{total} requests are waiting{these}; at most {limit} may (--max-queue){each}"
+        retry_after = QUEUE_RETRY if count <= max(1, limit) else None
+        raise RequestError(message, status=503, code="queue_full", retry_after=retry_after)
 
     def _require_slots(self, grant: Grant, count: int) -> None:
         limit, client = grant.concurrent, grant.client
@@ -163,6 +178,7 @@ class Reservation(Observer):
         yields: bool,
         again: bool = False,
         owed: bool = False,
+        inner: bool = False,
         on_begun: OnBegun | None = None,
         dialect: str = "",
     ) -> None:
@@ -171,7 +187,8 @@ class Reservation(Observer):
         self.caller, self.grant, self.client = caller, caller.grant, caller.client
         self.hang_up = caller.hang_up
         self.owed, self.is_item = owed, caller.is_item or owed
-        self.count, self.yields = count, yields or self.is_item
+        self.is_queued = not (inner or self.is_item)  # it counts in the queue
+        self.count, self.yields = count, yields or inner or self.is_item
         self._beginnings = Beginnings(count, on_begun) if on_begun is not None else None
         self._admission, self._metrics = admission, admission.metrics.of(model.name)
         self._in_block = False

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, ParamSpec, TypeVar
 
 from llama_srb.memory.slots import Slots as FairSlots
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError
+from llama_srb.serving.pace import Pace
 from llama_srb.threads import client
 
 LARGE = 1 << 20  # bytes; only larger bodies are limited in number
@@ -28,7 +29,7 @@ class Bodies:
     """Parses bodies of HTTP and gRPC: long ones a few at a time, and of each client one."""
 
     def __init__(self) -> None:
-        self._turns = FairSlots(PARSED_AT_ONCE, 1)
+        self._turns, self._pace = FairSlots(PARSED_AT_ONCE, 1), Pace()
 
     async def read(self, data: bytes, *, may_be_empty: bool = False, list_as: str = "") -> dict[str, Any]:
         """The body as a JSON object; RequestError if it is none. may_be_empty: then it has no fields.
@@ -40,9 +41,12 @@ class Bodies:
         async with self.turn(len(data)):
             return await without_stalling(len(data), parse_body, data, list_as)
 
-    def turn(self, size: int) -> contextlib.AbstractAsyncContextManager[None]:
-        """The block waits its turn if the body is long: one of a client is parsed, PARSED_AT_ONCE of all."""
-        return self._turns.slot(client.get()) if size >= MANY_VALUES else contextlib.nullcontext()
+    @contextlib.asynccontextmanager
+    async def turn(self, size: int) -> AsyncIterator[None]:
+        """The block waits its turn: of long bodies one of a client is parsed, PARSED_AT_ONCE of all."""
+        await self._pace.turn()
+        async with self._turns.slot(client.get()) if size >= MANY_VALUES else contextlib.nullcontext():
+            yield
 
 
 async def without_stalling(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -127,14 +127,14 @@ class MemoryAccess:
 
     @contextlib.asynccontextmanager
     async def _computing(
-        self, name: str, caller: Caller, *, yields: bool = False, owed: bool = False
+        self, name: str, caller: Caller, *, inner: bool = False, owed: bool = False
     ) -> AsyncIterator[tuple[Memory, Command]]:
-        """yields, owed: as of Admission.reserve()."""
+        """inner, owed: as of Admission.reserve()."""
         memory = (await self._memories.get(name)).of(caller.client)
         served = self._served(memory.settings.embedding_model)
         vectoriser = await self._vectoriser_of(served)
         admission = self._registry.admission
-        with admission.reserve(caller, served, yields=yields, again=True, owed=owed) as reservation:
+        with admission.reserve(caller, served, again=True, owed=owed, inner=inner) as reservation:
             yield await memory.using(vectoriser.model(reservation)), reservation.command
 
     def require(self, name: str, caller: Caller) -> None:
@@ -156,7 +156,7 @@ class MemoryAccess:
         k: most chunks of documents; prompts: most chunks of prompts, none of which says the same as the text.
         """
         await self.lasting.pending.wait(name, reader_of(caller))
-        async with self._computing(name, caller, yields=True) as (memory, command):
+        async with self._computing(name, caller, inner=True) as (memory, command):
             query = await end_of(text, memory.settings.chunking.tokens, command)
             if not query.strip():
                 return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextvars import ContextVar
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from llama_srb.memory.filters import parse_filter
 from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.serving.context import RequestContext
 from llama_srb.tasks import harmless, last_turn, query_of
+
+log = logging.getLogger(__name__)
 
 recalled_chunks: ContextVar[tuple[Recalled, ...]] = ContextVar("recalled_chunks", default=())
 """The chunks that a task has recalled for the request."""
@@ -25,11 +28,21 @@ async def with_recalled(request: CompletionRequest, context: RequestContext) -> 
     text, caller = query_of(request), context.caller.accepted  # the request has its slot
     private = tuple(dict.fromkeys((*context.task.private_tokens, *request.private_tokens)))
     filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
-    filter = replace(filter, lacking=private)
+    bounds: list[str] = []
+    filter = replace(filter, lacking=private, on_bound=bounds.append)
     found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter, recall.prompts)
     named = [Recalled(recall.memory, one.id, one.document, round(one.score, 4), one.text) for one in found]
     chunks = harmless(named, private, text)
     recalled_chunks.set((*recalled_chunks.get(), *chunks))
     recalled = {**request.recalled, last_turn(request): chunks}
+    warnings = request.warnings
+    if bounds:  # the filter is the operator's, and the memory too: the client can do nothing about it
+        log.warning(
+            "task %s: memory %s: only the chunks that came first: %s",
+            context.task.name,
+            recall.memory,
+            bounds[0],
+        )
+        warnings = (*warnings, f"memory {recall.memory} was not searched to its end")
     to_store = (recall.memory, text) if recall.store_prompts and text.strip() else None
-    return request.model_copy(update={"recalled": recalled, "to_store": to_store})
+    return request.model_copy(update={"recalled": recalled, "to_store": to_store, "warnings": warnings})

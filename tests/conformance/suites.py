@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from xml.etree import ElementTree
@@ -81,12 +81,16 @@ def read_results(report: str) -> dict[str, str]:
     return results
 
 
-def tell(suite: str, results: Results, known: Known) -> int:
-    """Prints the counts and what is new; the exit status: 1 if something is."""
+def tell(suite: str, results: Results, known: Known, by_chance: Collection[str] = ()) -> int:
+    """Prints the counts and what is new; the exit status: 1 if something is.
+
+    by_chance: patterns of tests that fail sometimes.
+    """
     passed = [name for name, fault in results.items() if not fault]
     skipped = [name for name, fault in results.items() if fault == "skipped"]
     failed = [name for name, fault in results.items() if fault not in ("", "skipped")]
-    new = [name for name in failed if not any(fnmatchcase(name, pattern) for pattern in known)]
+    told = (*known, *by_chance)
+    new = [name for name in failed if not any(fnmatchcase(name, pattern) for pattern in told)]
     idle = [pattern for pattern in known if not any(fnmatchcase(name, pattern) for name in failed)]
     counts = f"{len(passed)} of {len(passed) + len(failed)} pass, {len(skipped)} skipped"
     print(f"{suite}: {counts}, {len(failed) - len(new)} known to differ")

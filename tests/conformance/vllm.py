@@ -177,7 +177,6 @@ NOT_HERE = "a field or path that this server does not have"
 MORE_IS_TAKEN = "taken here: it does no harm, or llama-server's clients send it"
 AS_OPENAI = "as OpenAI's, or Anthropic's, own answers"
 KNOWN = {
-    "*test_structured_outputs_choice_chat": MODEL,
     "*test_named_tool_use": MODEL,
     "*test_response_format_json_*": MODEL,
     "*test_complex_message_content": MODEL,
@@ -193,7 +192,8 @@ KNOWN = {
     "*test_kv_transfer*": NOT_HERE,
     "*test_per_request_metrics*": NOT_HERE,
     "*test_logprob_token_ids*": NOT_HERE,
-    "test_truncation::*": "truncate_prompt_tokens: " + NOT_HERE,
+    "test_truncation::test_bigger_*": "a limit above the context is a 400 only for a text above it",
+    "test_truncation::test_max_*": "-1 cuts to the context: 1,024 tokens here, 128 there",
     "*test_chat_session_with_echo*": "echo in a chat: " + NOT_HERE,
     "*test_invocations": NOT_HERE,
     "*test_show_version": "gateways would take this server for vLLM",
@@ -215,6 +215,9 @@ KNOWN = {
     "*test_request_wrong_content_type": MORE_IS_TAKEN,
     "*test_detokenize*": "content, for llama-server's clients, stands beside prompt",
 }
+
+# two draws of the model must differ there
+BY_CHANCE = ("*test_structured_outputs_choice_chat", "*test_structured_outputs_json_chat")
 
 
 def unpack(python: Path, home: Path) -> Path:
@@ -253,7 +256,7 @@ def main() -> int:
             with serving("--model", model, "--ctx", "8192", "--", *LASTING) as server:
                 paths = [f"tests/entrypoints/{file}" for file in files]
                 results |= run_pytest(python, work, *sys.argv[1:], *paths, URL=server.url)
-    return tell(f"vllm=={VERSION}", results, KNOWN)
+    return tell(f"vllm=={VERSION}", results, KNOWN, BY_CHANCE)
 
 
 if __name__ == "__main__":

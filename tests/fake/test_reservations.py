@@ -379,6 +379,57 @@ async def test_a_list_of_prompts_too_long_for_the_queue_is_refused_as_a_whole(se
     assert (await served.post(body | {"prompt": list("abcd")}))[0] == 200
 
 
+RECALLING = """
+parallel = 1
+max_queue = 8
+[memories.tales]
+store = {{ file = "{folder}/tales.db" }}
+[tasks.story]
+max_tokens = -1
+recall = {{ memory = "tales", store_prompts = true }}
+"""
+FLOODS: Mapping[str, tuple[str, dict[str, Any]]] = {  # paths and bodies, of which one client sends many
+    "generate": ("/v1/events", ENDLESS),
+    "chat": ("/v1/chat/completions", {"messages": SAYS_WORDS, "max_tokens": 9, "stream": True}),
+    "prompts": ("/v1/completions", {"prompt": ["x"] * 4, "max_tokens": 9, "stream": True}),
+    "a task that recalls": ("/v1/events", {"prompt": WORDS, "model": "story"}),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_no_client_fills_the_queue_for_another(serving: Serving, tmp_path: Path, flood: str) -> None:
+    """One client holds all 8 places; the second has half of them beyond these, the third a third."""
+    path, body = FLOODS[flood]
+    file = key_file(tmp_path / "keys", *({"name": name} for name in "abc"))
+    config = tmp_path / "srb.toml"
+    config.write_text(RECALLING.format(folder=tmp_path))
+    engine = {"engine": str(tmp_path / "engine"), "engine_args": ("--endless", "--dimensions", "256")}
+    served = await serving(config=str(config), api_key_file=str(file), **engine)
+
+    async def refused(key: str) -> bool:
+        async with served.http.post(served.url + path, json=body, headers=bearer(key)) as response:
+            if response.status == 200:
+                await gone.wait()
+            elif (await response.json())["error"]["code"] != "queue_full":
+                raise AssertionError(await response.text())
+            return response.status == 503
+
+    async def refusals(key: str, sent: int, waiting_then: int) -> None:
+        """Of as many requests only so many wait; the others are refused."""
+        asked = [group.create_task(refused(key)) for _ in range(sent)]
+        most = waiting_then // len(body["prompt"]) if isinstance(body.get("prompt"), list) else waiting_then
+        await waiting.until(lambda: sum(one.done() and one.result() for one in asked) == sent - most)
+
+    async with endless(served, "a"), asyncio.TaskGroup() as group:
+        gone = asyncio.Event()
+        await refusals("a", 12, 8)
+        await refusals("b", 12, 4)
+        async with endless(served, "c") as third:
+            assert b'"queued"' in third
+        await refusals("a", 1, 0)
+        gone.set()
+
+
 async def test_commands_in_one_packet_are_checked_against_the_queue_one_by_one(serving: Serving) -> None:
     """The only sequence is taken, so that none of them begins, and leaves the queue, in the meantime."""
     served = await serving("--endless", parallel=1, max_queue=4)

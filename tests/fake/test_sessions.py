@@ -227,7 +227,7 @@ async def test_a_stream_of_a_revoked_key_ends_with_an_error(
         api_keys.write(file, ())
         await reread(caplog)
         async with asyncio.timeout(PATIENCE):
-            end = (await response.read())[-400:].decode()
+            end = (await response.read()).decode()[-400:]
     assert "there is no such key" in end
     assert "error" in end.split("\n\n")[-2 if path != "/api/generate" else 0]
     await served.note("cancel")

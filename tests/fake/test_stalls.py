@@ -43,6 +43,10 @@ prelude = "Once"
 postfix = "!"
 private_tokens = ["<secret>"]
 
+[tasks.chronicle]
+max_tokens = 3
+recall = { memory = "tales", store_prompts = true }
+
 [memories.tales]
 store = { file = "tales.db" }
 """
@@ -154,7 +158,7 @@ def numbers(**more: Any) -> dict[str, Any]:
 READ = {  # bodies whose many values are used, not only read: path and fields
     "biases": ("/v1/events", lambda: numbers(logit_bias={str(i): 1 for i in range(100_000)})),
     "biases of sequences": ("/v1/events", lambda: numbers(n=1024, sequences=[
-        {"logit_bias": {str(i): 1 for i in range(100)}}] * 1024)),
+        {"logit_bias": {str(i): 1 for i in range(amount(300, 500))}}] * 1024)),
     "spread numbers": ("/v1/events", lambda: numbers(n=1024, **{name: {"from": 0.5, "to": 1} for name in (
         "temperature", "top_p", "min_p", "typical_p", "xtc_probability", "presence_penalty", "dry_base")})),
     "ids": ("/v1/events", lambda: numbers(prompt=list(range(900_000)))),
@@ -260,6 +264,35 @@ def test_no_grpc_message_stops_the_event_loop(kind: str, server: Watched) -> Non
                 pass
 
     assert server.longest(send) <= LONGEST
+
+
+# Many requests at once
+
+CROWD = 250  # below --max-queue
+CROWDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "completions": ("/v1/completions", {"prompt": "some words", "max_tokens": 3, "stream": False}),
+    "prompts that are stored": ("/v1/completions", {"prompt": "words %d", "model": "chronicle", "stream": False}),
+    "vectors": ("/v1/embeddings", {"input": "some words"}),
+}  # fmt: skip
+
+
+async def crowd(port: int, path: str, fields: dict[str, Any]) -> None:
+    """As many requests, whose bytes come at the same time."""
+    async with asyncio.timeout(PATIENCE):
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CROWD)]
+        for number, (_, writer) in enumerate(streams):
+            data = json.dumps(fields).replace("%d", str(number)).encode()
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        for reader, writer in streams:
+            assert b" 200 " in await reader.readline()
+            await reader.read()
+            writer.close()
+
+
+@each_row("kind", [*CROWDS])
+def test_no_crowd_of_requests_stops_the_event_loop(kind: str, server: Watched) -> None:
+    assert server.longest(lambda: asyncio.run(crowd(server.port, *CROWDS[kind]))) <= LONGEST
 
 
 # Large answers

@@ -15,6 +15,7 @@ import pytest
 
 from llama_srb.config import load
 from llama_srb.http.middleware import recalled_header
+from llama_srb.memory.stores import search
 from llama_srb.request.fields import Recalled
 from tests.support.processes import children
 from tests.support.served import bearer, key_file, running
@@ -196,6 +197,29 @@ async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Clie
     alice = clients["alice"]
     await alice.ask("/v1/tasks/story/completions", {"prompt": SECRET})
     assert "recall" not in [kind for kind, _ in await alice.prompt(SECRET, "books")]
+
+
+async def test_a_task_that_searches_too_much_answers_with_what_it_has_found(
+    clients: dict[str, Client], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The filter and the documents are the operator's, so the client gets no error about them."""
+    root, bob = clients["root"], clients["bob"]
+    for number in range(30):
+        kind = "book" if number % 2 else "film"
+        await root.ask(
+            f"/v1/memories/tales/documents/{number}.txt?kind={kind}", f"{number}: {PUBLIC}".encode(), "PUT"
+        )
+    asked = {"prompt": "Which town?", "stream": False}
+    for bound, found in (("MOST_COMPARED", 5), ("MOST_READ", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(search, bound, 20 if bound == "MOST_COMPARED" else 150)
+            answer, recalled = await bob.ask("/v1/tasks/books/completions", asked)
+        assert json.loads(answer)["warnings"] == ["memory tales was not searched to its end"]
+        assert 0 < len(recalled.split(", ")) <= found
+        assert "task books: memory tales: only the chunks that came first: the search" in caplog.text
+        caplog.clear()
+    answer, recalled = await bob.ask("/v1/tasks/books/completions", asked)
+    assert ("warnings" in json.loads(answer), len(recalled.split(", "))) == (False, 9)
 
 
 async def test_an_exact_prompt_stores_nothing(clients: dict[str, Client]) -> None:

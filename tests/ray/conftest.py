@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,10 @@ LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
 }  # as docs/ray.md has them
+if HAS_RAY:
+    os.environ |= LOOPBACK  # which are read with the modules
+    with warnings.catch_warnings(action="ignore"):  # their models use what newer pydantics warn of
+        importlib.import_module("ray.serve")
 FLAGS = ("--chat-template", "chatml", "--threads", "1")
 STORE = 100 << 20
 START = 120.0  # seconds until an application answers

@@ -258,3 +258,20 @@ def sockets(pid: int) -> Iterator[str]:
             continue
         if target.startswith("socket:["):
             yield target[8:-1]
+
+
+def test_a_response_is_found_where_it_was_made(client: openai.OpenAI) -> None:
+    """Each of eight is kept by one of the two servers, and named by its id, in a path or in a body."""
+    made = [
+        client.responses.create(model="storyteller", input=f"Tale {i}", max_output_tokens=4) for i in range(8)
+    ]
+    for i, one in enumerate(made):
+        more = client.responses.create(
+            model="storyteller", input="And then?", previous_response_id=one.id, max_output_tokens=4
+        )
+        assert more.previous_response_id == one.id
+        assert f"Tale {i}" in str(client.responses.input_items.list(one.id).data)
+        assert client.responses.retrieve(one.id).output_text == one.output_text
+        client.responses.delete(one.id)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.retrieve(one.id)

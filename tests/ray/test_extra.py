@@ -20,7 +20,7 @@ def test_no_class_overrides_a_private_member_of_another() -> None:
 
 
 def test_no_package_of_the_extra_is_under_the_gpl_or_agpl() -> None:
-    test_licences.test_no_package_of_an_extra_is_under_the_gpl_or_agpl("ray")
+    test_licences.require_no_gpl("ray")
 
 
 def test_the_extra_has_all_that_ray_serve_asks_for_but_the_program_under_the_gpl() -> None:

@@ -137,10 +137,6 @@ def test_a_system_message_in_a_conversation_is_told_by_the_user() -> None:
     assert first == {"role": "system", "content": [text("Be brief."), text("It is Tuesday.")]}
 
 
-def test_no_messages_are_an_empty_one() -> None:
-    assert chat(messages=[]) == [{"role": "user", "content": ""}]
-
-
 # ----------------------------------------------------------------------------------------------------
 # Tools
 # ----------------------------------------------------------------------------------------------------
@@ -244,6 +240,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"messages": None}, "messages", "messages is missing"),
     ({"messages": "Hello"}, "messages", 'messages is "Hello"; it must be a list of messages'),
+    ({"messages": []}, "messages", "messages is []; it must be a list of messages, at least one"),
     ({"messages": ["Hello"]}, "messages", "messages[0].role is null"),
     ({"messages": [{"role": "robot", "content": ""}]}, "messages", 'messages[0].role is "robot"'),
     ({"messages": [{"role": "user", "content": 7}]}, "messages", "messages[0].content is 7"),
@@ -349,27 +346,39 @@ def frames(events: list[Event], **fields: Any) -> list[Any]:
     return made
 
 
-def usage(**counts: int) -> dict[str, int]:
-    return {"input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4} | counts
+def usage(**counts: int) -> dict[str, Any]:
+    """Of message_delta."""
+    return {
+        "input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4,
+        "output_tokens_details": {"thinking_tokens": 0}, "server_tool_use": None,
+    } | counts  # fmt: skip
+
+
+def whole(**counts: int) -> dict[str, Any]:
+    created = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
+    return {**usage(**counts), "cache_creation": created, "inference_geo": None, "service_tier": "standard"}
+
+
+NOTHING_SPECIAL = {"stop_details": None, "container": None}
 
 
 def test_a_message_as_a_body() -> None:
     assert body(TEXT) == {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "m",
-        "content": [{"type": "text", "text": "It is"}], "stop_reason": "end_turn", "stop_sequence": None,
-        "usage": usage(output_tokens=2),
+        "content": [{"type": "text", "text": "It is", "citations": None}], "stop_reason": "end_turn",
+        "stop_sequence": None, **NOTHING_SPECIAL, "usage": whole(output_tokens=2),
     }  # fmt: skip
 
 
 def test_a_message_as_events() -> None:
-    begun = body(TEXT) | {"content": [], "stop_reason": None, "usage": usage(output_tokens=0)}
+    begun = body(TEXT) | {"content": [], "stop_reason": None, "usage": whole(output_tokens=0)}
     assert frames(TEXT) == [
         {"type": "message_start", "message": begun},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "citations": None}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "It"}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " is"}},
         {"type": "content_block_stop", "index": 0},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None, **NOTHING_SPECIAL},
          "usage": usage(output_tokens=2)},
         {"type": "message_stop"},
     ]  # fmt: skip
@@ -446,6 +455,7 @@ def test_why_a_message_ended(stop: Stop, reason: str, sequence: str | None) -> N
     assert frames(run, stop_sequences=["END", "###"])[-2]["delta"] == {
         "stop_reason": reason,
         "stop_sequence": sequence,
+        **NOTHING_SPECIAL,
     }
 
 

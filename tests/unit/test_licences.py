@@ -60,6 +60,11 @@ def is_refused(said: list[str]) -> bool:
 
 @each_row("extra", USED_BY_USERS)
 def test_no_package_of_an_extra_is_under_the_gpl_or_agpl(extra: str) -> None:
+    require_no_gpl(extra)
+
+
+def require_no_gpl(extra: str) -> None:
+    """AssertionError if a package that is installed for this extra may only be used under the GPL."""
     seen: set[str] = set()
     for line in EXTRAS[extra]:
         name = Requirement(line).name

@@ -10,7 +10,7 @@ import pytest
 from llama_srb.dialects.common.reply import ServerInfo
 from llama_srb.dialects.openllm import REPLIES, merged
 from llama_srb.dialects.vectors import VECTORS
-from llama_srb.engine.events import Done, Embedding, Start, Stop, Stream
+from llama_srb.engine.events import Done, Embedding, Prompt, Start, Stop, Stream
 from llama_srb.request.parse import parse_body
 from llama_srb.request.values import RequestError
 from tests.support.rows import each_row
@@ -100,7 +100,12 @@ def test_echo_repeats_what_was_asked() -> None:
     assert answer("/chat", {"prompt": "Hi", "echo": True}, [" you"])["message"] == "Hi you"
     request = REPLIES["/chat"](merged({"prompt": "Hi", "echo": True}), ABOUT).request
     assert not request.echo  # the engine would write the template's words
-    assert REPLIES["/complete"](merged({"prompt": "Hi", "echo": True}), ABOUT).request.echo
+    two = REPLIES["/complete"](merged({"prompt": "Hi", "echo": True, "n": 2}), ABOUT)
+    assert two.request.echo
+    two.take([Start("a", 2, 3, 0, 1), Prompt("a", "Hi"), Stream("a", 0, " you"), Stream("a", 1, " all")])
+    two.take([Stop("a", i, 1, 1, "stop") for i in range(2)])
+    two.take([Done("a", 2, 3, 0, 2)])
+    assert orjson.loads(two.json())["choices"] == ["Hi you", "Hi all"]
 
 
 @each_row(

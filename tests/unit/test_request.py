@@ -186,6 +186,19 @@ def test_a_canonical_name_wins_over_its_alias_with_a_warning() -> None:
     assert not parsed(temp=0.5, temperature=0.5).warnings
 
 
+def test_max_completion_tokens_wins_over_max_tokens() -> None:
+    for body in (
+        {"max_tokens": 50, "max_completion_tokens": 2},
+        {"max_completion_tokens": 2, "max_tokens": 50},
+    ):
+        request = request_from({"prompt": "x", **body})
+        assert (request.max_tokens, request.warnings) == (
+            2, ("max_tokens is not used, because max_completion_tokens is given too",),
+        )  # fmt: skip
+    assert request_from({"prompt": "x", "max_tokens": 2, "max_completion_tokens": 2}).warnings == ()
+    assert request_from({"prompt": "x", "max_tokens": 3, "max_completion_tokens": None}).max_tokens == 3
+
+
 BOUNDED = [row for row in ROWS.values() if row.is_number and row.name != "n"]
 INSIDE = [
     (row.name, bound)

@@ -22,6 +22,7 @@ StopReason: TypeAlias = Literal["end_turn", "max_tokens", "stop_sequence", "tool
 class TextBlock(TypedDict):
     type: Literal["text"]
     text: str
+    citations: None
 
 
 class ThinkingBlock(TypedDict):
@@ -40,18 +41,41 @@ class ToolUseBlock(TypedDict):
 ContentBlock: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock
 
 
-class AnthropicUsage(TypedDict):
+class OutputDetails(TypedDict):
+    thinking_tokens: Count
+
+
+class UsageSoFar(TypedDict):
     """Tokens. The prompt has input_tokens and cache_read_input_tokens together."""
 
     input_tokens: Count
     cache_creation_input_tokens: Count
     cache_read_input_tokens: Count
     output_tokens: Count
+    output_tokens_details: OutputDetails
+    server_tool_use: None
+
+
+class Created(TypedDict):
+    ephemeral_5m_input_tokens: Count
+    ephemeral_1h_input_tokens: Count
+
+
+class AnthropicUsage(UsageSoFar):
+    """What only Anthropic's servers sell is 0, null, or the usual."""
+
+    cache_creation: Created
+    inference_geo: None
+    service_tier: Literal["standard"]
 
 
 class Stopped(TypedDict):
+    """stop_details, container: always null, since nothing is refused, and no code is run."""
+
     stop_reason: StopReason | None
     stop_sequence: str | None
+    stop_details: None
+    container: None
 
 
 class AnthropicMessage(Stopped, Told):
@@ -69,13 +93,21 @@ class CountedTokens(TypedDict):
     input_tokens: Count
 
 
-def usage_of(prompt: int, cached: int, output: int) -> AnthropicUsage:
+def usage_of(prompt: int, cached: int, output: int, thoughts: int) -> UsageSoFar:
+    """thoughts: the tokens of the output that are thoughts."""
     return {
         "input_tokens": prompt - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": output,
+        "output_tokens_details": {"thinking_tokens": thoughts},
+        "server_tool_use": None,
     }
+
+
+def whole_usage(so_far: UsageSoFar) -> AnthropicUsage:
+    created: Created = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0}
+    return {**so_far, "cache_creation": created, "inference_geo": None, "service_tier": "standard"}
 
 
 def counted(tokens: int) -> CountedTokens:
@@ -88,7 +120,7 @@ def content_of(text: Text) -> list[ContentBlock]:
     if thought := "".join(text.thoughts):
         content.append({"type": "thinking", "thinking": thought, "signature": SIGNATURE})
     if text.text:
-        content.append({"type": "text", "text": text.text})
+        content.append({"type": "text", "text": text.text, "citations": None})
     for _, call in sorted(text.calls.items()):
         given = arguments_of(call["arguments"])
         content.append({"type": "tool_use", "id": call["id"], "name": call["name"], "input": given})
@@ -98,10 +130,14 @@ def content_of(text: Text) -> list[ContentBlock]:
 def stopped(stop: Stop, stops: tuple[str, ...], *, called: bool) -> Stopped:
     """Why a message ended. stops: the client's stop sequences; the template has others of its own."""
     if stop.finish_reason != "stop":
-        return {"stop_reason": cut_of(stop) or "max_tokens", "stop_sequence": None}
+        return ended(cut_of(stop) or "max_tokens")
     if stop.stop_text in stops:
-        return {"stop_reason": "stop_sequence", "stop_sequence": stop.stop_text}
-    return {"stop_reason": "tool_use" if called else "end_turn", "stop_sequence": None}
+        return ended("stop_sequence", stop.stop_text)
+    return ended("tool_use" if called else "end_turn")
+
+
+def ended(reason: StopReason | None, sequence: str | None = None) -> Stopped:
+    return {"stop_reason": reason, "stop_sequence": sequence, "stop_details": None, "container": None}
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -227,7 +263,7 @@ class MessageEnd(TypedDict):
 
     type: Literal["message_delta"]
     delta: Stopped
-    usage: AnthropicUsage
+    usage: UsageSoFar
 
 
 class MessageStop(TypedDict):
@@ -280,7 +316,7 @@ def _pieces(event: Stream) -> Iterator[tuple[object, ContentBlock, BlockPiece | 
         begun: ThinkingBlock = {"type": "thinking", "thinking": "", "signature": ""}
         yield "thinking", begun, {"type": "thinking_delta", "thinking": thought}
     if text := event.text:
-        yield "text", {"type": "text", "text": ""}, {"type": "text_delta", "text": text}
+        yield "text", {"type": "text", "text": "", "citations": None}, {"type": "text_delta", "text": text}
     for call in event.tool_calls:
         empty: dict[str, Any] = {}
         tool: ToolUseBlock = {

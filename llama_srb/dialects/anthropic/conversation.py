@@ -15,7 +15,7 @@ from llama_srb.request.values import RequestError, wrong
 
 Block: TypeAlias = Mapping[str, Any]
 
-NO_MESSAGES: list[Json] = [{"role": "user", "content": ""}]  # llama-server answers an empty list, too
+NO_MESSAGES: list[Json] = [{"role": "user", "content": ""}]  # of messages that say nothing
 BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*\w+=[^;\n]*;)+\s*")
 """Claude Code's note to Anthropic, which differs in each request: no prefix of a prompt would be known."""
 
@@ -34,8 +34,8 @@ def messages_of(system: object, messages: object) -> list[Json]:
     """
     if messages is None:
         raise RequestError("messages is missing", param="messages")
-    if not isinstance(messages, list):
-        raise wrong("messages", messages, "a list of messages")
+    if not isinstance(messages, list) or not messages:
+        raise wrong("messages", messages, "a list of messages, at least one")
     said: list[Json] = [{"role": "system", "content": text}] if (text := _system(system)) else []
     for i, message in enumerate(messages):
         said += _message(f"messages[{i}]", message)

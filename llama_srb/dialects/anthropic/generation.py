@@ -11,17 +11,19 @@ from llama_srb.dialects.anthropic.answer import (
     PREFIX,
     AnthropicError,
     AnthropicMessage,
-    AnthropicUsage,
     BlockEvent,
     Blocks,
     MessageEnd,
     MessageStart,
     MessageStop,
     Stopped,
+    UsageSoFar,
     content_of,
+    ended,
     error_body,
     stopped,
     usage_of,
+    whole_usage,
 )
 from llama_srb.dialects.anthropic.body import request_of
 from llama_srb.dialects.common.fields import switch
@@ -30,7 +32,7 @@ from llama_srb.dialects.common.response_types import size_in
 from llama_srb.engine.events import Done, Error, Event, Start, Stop, Stream
 from llama_srb.request.fields import CompletionRequest
 
-UNSTOPPED: Stopped = {"stop_reason": None, "stop_sequence": None}
+UNSTOPPED = ended(None)
 
 
 class Messages(Reply):
@@ -88,16 +90,16 @@ class Messages(Reply):
             "model": self.about.name,
             "content": [],
             **end,
-            "usage": self._usage(),
+            "usage": whole_usage(self._usage()),
             **self.told,
         }
 
-    def _usage(self) -> AnthropicUsage:
+    def _usage(self) -> UsageSoFar:
         """The tokens so far."""
         counts: Start | Done | None = self.done or self.start
         assert counts is not None
-        output = self.done.completion_tokens if self.done else 0
-        return usage_of(counts.prompt_tokens, counts.cached_tokens, output)
+        output, thoughts = (self.done.completion_tokens, self.done.reasoning_tokens) if self.done else (0, 0)
+        return usage_of(counts.prompt_tokens, counts.cached_tokens, output, thoughts)
 
 
 def prompt_of(body: Mapping[str, Any], about: ServerInfo) -> CompletionRequest:

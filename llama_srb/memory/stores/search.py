@@ -41,6 +41,13 @@ class Ended(MemoryUnusable):
     """A search was ended, because nobody waits for it or the server stops."""
 
 
+class TooMuch(RequestError):
+    """A search has reached a bound of its work."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="filter")
+
+
 class Effort:
     """What a search has done, in its thread; the event loop may end it."""
 
@@ -55,28 +62,30 @@ class Effort:
     def end(self) -> None:
         self._ended.set()
 
-    def compare(self, n_values: int) -> None:
-        """Counts values of a document before they are compared; Ended, RequestError."""
+    def require_a_reader(self) -> None:
+        """Ended if nobody waits for the search any more."""
         if self._ended.is_set():
             raise Ended("the search was ended: the memory is closed")
+
+    def compare(self, n_values: int) -> None:
+        """Counts values of a document before they are compared; Ended, TooMuch."""
+        self.require_a_reader()
         self._compared += n_values
         if self._compared > MOST_COMPARED:
-            message = (
+            raise TooMuch(
                 f"the search compares more than {MOST_COMPARED:,} values, the most that it may: "
                 f"{n_values} for the last document that it looks at; give fewer conditions"
             )
-            raise RequestError(message, param="filter")
 
     def read(self, n_characters: int) -> None:
-        """Counts the characters of a document that was read; Ended, RequestError."""
-        self.compare(0)
+        """Counts the characters of a document that was read; Ended, TooMuch."""
+        self.require_a_reader()
         self._n_read += n_characters
         if self._n_read > MOST_READ:
-            message = (
+            raise TooMuch(
                 f"the search reads documents of more than {MOST_READ:,} characters, the most that it may: "
                 "ask for fewer chunks, or exclude fewer of them by private_tokens"
             )
-            raise RequestError(message, param="filter")
 
 
 class Efforts:
@@ -109,11 +118,25 @@ def chosen(
 ) -> list[tuple[Candidate, Name]]:
     """The k best chunks that pass filter.before and lack what they must, each with its first such document.
 
-    Then filter.after.
+    Then filter.after. TooMuch, unless the filter wants what was found so far.
     """
     passing = _passing(ranked, k, filter, names_of, effort)
-    best = list(islice((pair for pair in passing if _lets(filter, pair[0], text_of, effort)), k))
+    best: list[tuple[Candidate, Name]] = []
+    with up_to_the_bound(filter):
+        for pair in islice((pair for pair in passing if _lets(filter, pair[0], text_of, effort)), k):
+            best.append(pair)
     return [(one, name) for one, name in best if filter.keeps(one.score, name.metadata)]
+
+
+@contextlib.contextmanager
+def up_to_the_bound(filter: Filter) -> Iterator[None]:
+    """Ends the block where the search has reached a bound, if the filter wants what was found so far."""
+    try:
+        yield
+    except TooMuch as error:
+        if filter.on_bound is None:
+            raise
+        filter.on_bound(error.message)
 
 
 def _passing(

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
 from . import ANN_ROWS, NewDocument, Reader, Room, Turns, begun_in, written
-from .search import Candidate, Efforts, chosen
+from .search import Candidate, Efforts, chosen, up_to_the_bound
 from .statements import (
     DOCUMENTS,
     MISSING_SIZES,
@@ -171,10 +171,11 @@ class SqliteStore:
             parts = Parts(db, effort)
             best = chosen(ranked, k, filter, partial(names_of, db), lambda one: parts.of(one)[2], effort)
             found = dict[int, Found]()
-            for one, name in sorted(best, key=lambda pair: pair[0].text):  # each text is read once
-                effort.compare(0)
-                found[one.chunk] = parts.found(one, name)
-            return [found[one.chunk] for one, _ in best]
+            with up_to_the_bound(filter):
+                for one, name in sorted(best, key=lambda pair: pair[0].text):  # each text is read once
+                    effort.require_a_reader()
+                    found[one.chunk] = parts.found(one, name)
+            return [found[one.chunk] for one, _ in best if one.chunk in found]
 
         with self._efforts.begun() as effort:
             return await self._read(search)
