@@ -577,18 +577,25 @@ function putUnder(draft, parent, text, without = null) {
 
 /** The node under `id`, or `id` itself, where exactly this text ends; null if there is none of nodes that fit.
     @type {(story: Story, id: string, text: string, fits?: (node: TreeNode) => boolean) => TreeNode | null} */
-export function spelling(story, id, text, fits = () => true) {
+export const spelling = (story, id, text, fits) => spellings(story, id, text, fits).next().value ?? null;
+
+/** All these nodes.
+    @type {(story: Story, id: string, text: string, fits?: (node: TreeNode) => boolean)
+      => Generator<TreeNode, undefined>} */
+export function* spellings(story, id, text, fits = () => true) {
   /** @type {[id: string, at: number][]} */
   const work = [[id, 0]];
   for (let next = work.pop(); next; next = work.pop()) {
     const [at, length] = next;
-    if (length === text.length) return story.nodes[at];
+    if (length === text.length) {
+      yield story.nodes[at];
+      continue;
+    }
     const nexts = childrenOf(story, at).filter(
       (node) => node.text && text.startsWith(node.text, length) && fits(node),
     );
     for (const node of nexts.reverse()) work.push([node.id, length + node.text.length]);
   }
-  return null;
 }
 
 /** The text in pieces: the nodes on the path, and in their midst what is typed but not in the tree yet.

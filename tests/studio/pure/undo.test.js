@@ -86,7 +86,12 @@ test("undo gives each character the source that it had, and redo, too", () => {
       story.current = addNode(story, story.current, { text, source, state: "stop" }).id;
     recall(null);
     refresh();
-    const found = () => [textOf(story), sourcesOf(story).map((source) => source[0]).join("")];
+    const found = () => [
+      textOf(story),
+      sourcesOf(story)
+        .map((source) => source[0])
+        .join(""),
+    ];
     const known = [found()];
     for (const [from, to, by] of changes) {
       typed(session.text.slice(0, from) + by + session.text.slice(to), from + by.length);
