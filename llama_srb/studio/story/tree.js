@@ -269,7 +269,7 @@ function nameOfRest(id, offset) {
 /** Which node a part was cut off, and where.
     @type {(id: string) => {whole: string, from: number}} */
 function partOf(id) {
-  const [, whole, from] = /^(.*)__(\d+)_*$/.exec(id) ?? [id, id, "0"];
+  const [, whole, from] = /^(.*)__(\d+)$/.exec(id) ?? [id, id, "0"];
   return { whole, from: Number(from) };
 }
 
@@ -294,9 +294,9 @@ export function endOf(story, id, length) {
 /** The child that was cut off a node, which may have become longer or shorter since.
     @type {(story: Story, node: TreeNode) => TreeNode | undefined} */
 function restOf(story, { id, children }) {
-  const { whole, from } = partOf(id);
-  const parts = children.map((child) => ({ child, ...partOf(child) }));
-  const later = parts.filter((part) => part.whole === whole && part.from > from);
+  const same = [partOf(id), partOf(id.replace(/_+$/, ""))]; // its name was lengthened, or is that of a whole
+  const parts = children.map((child) => ({ child, ...partOf(child.replace(/_+$/, "")) }));
+  const later = parts.filter((part) => same.some((one) => part.whole === one.whole && part.from > one.from));
   const first = later.sort((a, b) => a.from - b.from)[0];
   return first && story.nodes[first.child];
 }
