@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.fuzz.judging import answers, judge
-from tests.fuzz.values import STRANGE, mutated
+from tests.fuzz.values import STRANGE, is_exact, mutated
 from tests.support.places import ROOT
 
 ENGINE = [str(ROOT / "build/bin/engine-tests"), "--admits"]
@@ -275,7 +275,7 @@ def judge_values(taken: list[tuple[Game, list[str]]], judged: Judge, found: Foun
     asked = []
     for (_, dice, made, options), texts in taken:
         some = [mutated(json.loads(text), dice) for text in texts for _ in range(CHANGES)]
-        values = sorted({json.dumps(one) for one in [*some, *dice.sample(STRANGE, 3)]})
+        values = sorted({json.dumps(one) for one in [*some, *dice.sample(STRANGE, 3)] if is_exact(one)})
         asked.append((made, values, options))
     verdicts = judged([line_of(made, values) for made, values, _ in asked])
     admitted = answers(ENGINE, [line_of(made, values, **options) for made, values, options in asked])

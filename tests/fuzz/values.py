@@ -7,6 +7,21 @@ from typing import Any
 
 STRANGE: list[Any] = [None, True, False, 0, -1, 1, 2.5, 1e3, 10**9, "", "a", "ž🦊", [], [None], {}, {"a": 1}]
 
+EXACT = 1e15  # a float above it may have been another decimal number
+
+
+def is_exact(value: Any) -> bool:
+    """Whether each number in it is the one that was written."""
+    match value:
+        case dict():
+            return all(map(is_exact, value.values()))
+        case list():
+            return all(map(is_exact, value))
+        case float():
+            return abs(value) < EXACT
+        case _:
+            return True
+
 
 def mutated(value: Any, dice: random.Random) -> Any:
     """The value with another part, a part less or a part more."""
