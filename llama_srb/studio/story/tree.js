@@ -89,8 +89,8 @@ import { unescaped } from "../files/emphasis.js";
 /** A piece that was removed, how long its parent was, and its place among the parent's children.
     @typedef {{node: TreeNode, length: number, at: number}} Gone */
 
-/** What writing a text did. `moves`, and pieces that come back, take it back, in this order; `piece`: the node
-    in which typing may go on; `place`: where a piece has changed its own text, which they don't take back.
+/** What writing a text did. `moves`, and pieces that come back, take it back, in this order; `piece`: the
+    node in which typing may go on; `place`: where a piece has changed its own text, which they leave.
     @typedef {{nodes: TreeNode[], moves: (Move | Gone)[], piece: string | null, place?: number}} Written */
 
 /** A place in a drawing: nodes without alternatives, which follow each other, are one. `node` is the last.
@@ -472,8 +472,8 @@ export function tailOf(story, id) {
 /** Writes changes of the text, which are in order and don't overlap. Each becomes a piece beside the old one,
     to which the text behind it moves. Where no text is behind, it is a branch; text that no other node
     depends on is changed in place, and so is `piece`, in which the writer is typing. Text that is there
-    already is found again, with its candidates, unless `isBack`: then it is a piece of the writer's as it was.
-    A piece that is not needed any more is removed.
+    already is found again, with its candidates, but not if `isBack`: then it is the writer's, as it was. A
+    piece that is not needed any more is removed.
     @type {(story: Story, changes: Change[], piece?: string | null, isBack?: boolean) => Written} */
 export function write(story, changes, piece = null, isBack = false) {
   /** @type {Set<TreeNode>} */
@@ -575,7 +575,7 @@ function putUnder(draft, parent, text, without = null) {
   return node;
 }
 
-/** The node under `id`, or `id` itself, where exactly this text ends; null if there is none of nodes that fit.
+/** The node under `id`, or `id` itself, where exactly this text ends, by nodes that fit; null if there is none.
     @type {(story: Story, id: string, text: string, fits?: (node: TreeNode) => boolean) => TreeNode | null} */
 export const spelling = (story, id, text, fits) => spellings(story, id, text, fits).next().value ?? null;
 
