@@ -575,7 +575,7 @@ function putUnder(draft, parent, text, without = null) {
   return node;
 }
 
-/** The node under `id`, or `id` itself, where exactly this text ends, by nodes that fit; null if there is none.
+/** The node under `id`, or `id` itself, where exactly this text ends, by nodes that fit; null: there is none.
     @type {(story: Story, id: string, text: string, fits?: (node: TreeNode) => boolean) => TreeNode | null} */
 export const spelling = (story, id, text, fits) => spellings(story, id, text, fits).next().value ?? null;
 
