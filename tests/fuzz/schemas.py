@@ -145,10 +145,11 @@ class Maker:
             "minProperties": (0.1, lambda: dice.randint(0, len(names) + 1)),
             "maxProperties": (0.1, lambda: dice.randint(0, 3)),
         }
+        if self.draft == "2020":  # jsonschema 4.26 reads it wrong in 2019-09 beside additionalProperties
+            chances["unevaluatedProperties"] = (0.1, lambda: dice.random() < 0.3)
         if self.draft.startswith("20"):
             chances["dependentRequired"] = (0.1, lambda: {dice.choice(NAMES): dice.sample(NAMES, 1)})
             chances["dependentSchemas"] = (0.05, lambda: {dice.choice(NAMES): self.schema(depth)})
-            chances["unevaluatedProperties"] = (0.1, lambda: dice.random() < 0.3)
         else:
             chances["dependencies"] = (0.1, lambda: {dice.choice(NAMES): dice.sample(NAMES, 1)})
         made |= {name: make() for name, (chance, make) in chances.items() if dice.random() < chance}
