@@ -227,6 +227,9 @@ class Found:
     values: int = 0
     rejected: int = 0  # valid values
     valid: int = 0
+    empty: list[str] = field(
+        default_factory=list
+    )  # schemas that the engine says no value fits, though one does
     wrong: list[str] = field(default_factory=list)
 
 
@@ -254,11 +257,26 @@ def play(seeds: range, judged: Judge, found: Found) -> None:
     found.schemas += len(said)
     found.refused.update(one["error"].partition(": ")[0].rpartition("/")[2] for one in said if "error" in one)
     taken = [(game, one.get("texts") or []) for game, one in zip(games, said, strict=True)]
+    refused = [game for game, one in zip(games, said, strict=True) if one.get("error") == NONE_FITS]
+    judge_refusals([game for game in refused if game[3]["open"]], judged, found)
     judge_texts(taken, judged, found)
     judge_values(taken, judged, found)
 
 
 Game = tuple[int, Dice, Schema, dict[str, Any]]
+
+
+NONE_FITS = "no value fits it"
+
+
+def judge_refusals(refused: list[Game], judged: Judge, found: Found) -> None:
+    """Looks for a value that fits a schema of which the engine says that none does."""
+    values = [json.dumps(one) for one in [*STRANGE, *SCALARS]]
+    for (seed, _, made, _), said in zip(
+        refused, judged([line_of(made, values) for _, _, made, _ in refused]), strict=True
+    ):
+        if any(said.get("valid", [])):
+            found.empty.append(f"seed {seed}: {json.dumps(made)}")
 
 
 def judge_texts(taken: list[tuple[Game, list[str]]], judged: Judge, found: Found) -> None:
@@ -311,6 +329,7 @@ def main() -> int:
         f" {found.valid} valid ones {found.rejected} not admitted; {len(found.wrong)} wrong;"
         f" {time.monotonic() - begin:.0f} s"
     )
+    print(f"{len(found.empty)} schemas are refused as if no value fitted them", *found.empty[:5], sep="\n  ")
     print("refused:", ", ".join(f"{name} {n}" for name, n in found.refused.most_common(12)))
     return 1 if found.wrong else 0
 
