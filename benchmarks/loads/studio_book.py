@@ -136,7 +136,7 @@ def keys(browser: Browser, page: Page, where: str) -> list[str]:
     for _ in range(KEYS):
         tasks = traced(browser, page, lambda: page.keyboard.press("a"), 60)
         worst.append(max(tasks))
-    return [f"a key at the {where}", f"{statistics.median(worst):.0f}", f"{max(worst):.0f}", "50"]
+    return [f"a key at the {where}", f"{statistics.median(worst):.0f}", f"{max(worst):.0f}", "25"]
 
 
 def opening(browser: Browser, page: Page) -> list[str]:

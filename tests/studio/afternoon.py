@@ -1,6 +1,7 @@
 """A writer at two devices, and what the open story should be after each thing that she does.
 
-What she types has no letter of the fake engine's words, so that nothing of it is taken for a candidate's.
+What she types has no letter of the fake engine's words, so that no letter of it is taken for a candidate's; a
+blank may be found again as a piece of one.
 Places and lengths are those of Python's text: a character counts once.
 """
 
@@ -186,9 +187,11 @@ class Afternoon:
             self.id, self.models = found["id"], set()
         for place, text in zip(("field", "page", "pieces", "tree"), found["texts"], strict=True):
             same(f"the text of the {place}", text, self.text)
+        wanted = whose(self.text, self.sources)
         if is_done:  # what is typed has no place in the tree before
-            same("the sources of the tree", found["sources"], self.sources)
-        same("the colours", found["colours"], self.sources)
+            same("the sources of the tree", whose(self.text, found["sources"]), wanted)
+        same("the colours", whose(self.text, found["colours"]), wanted)
+        self.sources = found["colours"]
         assert (found["lost"], found["reached"]) == ([], True)
         assert self.models <= set(found["models"]), "a candidate is lost"
         self.models |= set(found["models"])
@@ -216,7 +219,7 @@ class Afternoon:
         found = self.state()
         self.text, self.sources = found["texts"][0], found["sources"]
         known = self.known.get((found["id"], self.text), self.sources)
-        same(f"the sources of {self.text!r}", self.sources, known)
+        same(f"the sources of {self.text!r}", whose(self.text, self.sources), whose(self.text, known))
 
     def words(self) -> str:
         """Some words, mostly with a space before them."""
@@ -553,6 +556,12 @@ def same(what: str, found: str, wanted: str) -> None:
     at = next((i for i, (a, b) in pairs if a != b), min(len(found), len(wanted)))
     around = [repr(text[max(0, at - 20) : at + 40]) for text in (found, wanted)]
     assert found == wanted, f"{what}, at {at}: {around[0]} in place of {around[1]}"
+
+
+def whose(text: str, sources: str) -> str:
+    """The sources of all but blanks."""
+    assert len(text) == len(sources)
+    return "".join(" " if one.isspace() else source for one, source in zip(text, sources, strict=True))
 
 
 def plain(text: str) -> str:

@@ -348,6 +348,29 @@ def test_a_page_sends_what_is_written_when_it_is_hidden(visit: Visit, keeper: Se
     until(lambda: "Once upon a time" in stored(keeper, "The fox"), phone)
 
 
+NODES = """() => import(new URL("studio/story/session.js", document.baseURI))
+    .then(({session}) => Object.keys(session.story.nodes).length)"""
+
+
+def test_a_text_that_comes_in_without_the_place_of_the_candidates_is_drawn(
+    visit: Visit, keeper: Server
+) -> None:
+    """The page's console has an error otherwise, and the preview none of its words."""
+    phone, laptop = two(visit, keeper, "Once upon a time")
+    go(phone, "Control+Home")
+    for _ in "Once":
+        phone.keyboard.press("ArrowRight")
+    settings(phone, n=2, max_tokens=4, next=False)
+    phone.keyboard.press("Control+Enter")
+    over(phone, 2)
+    shared(phone)
+    learn(laptop)
+    until(lambda: laptop.evaluate(NODES) > 3, laptop)
+    write(laptop, "No")
+    learn(phone)
+    expect(editor(phone)).to_have_value("No")
+
+
 def stored(server: Server, name: str) -> str:
     (one,) = (one for one in stories(server) if (one["name"], one["state"]) == (name, "kept"))
     return server.call("GET", f"/v1/stories/{one['id']}")[2].decode()

@@ -169,6 +169,13 @@ def test_a_choice_before_a_word_is_not_glued_to_it(page: Page) -> None:
     expect(editor(page)).to_have_value("Tom saw a fox. Then he left.")
 
 
+def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text_on_a_phone(phone: Page) -> None:
+    settings(phone, **listed(' "It\'s me," she said.'))
+    ask(phone, "„Wer?“ fragte er.")
+    cards(phone).first.locator(".text").tap()
+    expect(editor(phone)).to_have_value("„Wer?“ fragte er. „It\u2019s me,“ she said.")
+
+
 def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text(page: Page) -> None:
     settings(page, **listed(' "It\'s me," she said.'))
     ask(page, "“Who?” he asked.")

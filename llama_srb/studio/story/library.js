@@ -10,7 +10,7 @@ import { caretOf, keepCaret } from "./carets.js";
 import { fail, nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { newStory, withoutReturns } from "./tree.js";
+import { newStory, pathTo, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
 /** @import { Shown } from "./session.js" */
@@ -130,7 +130,7 @@ export function replaceOpen(story, was) {
   show(story);
   store.keepAsIs(story, [...Object.values(story.nodes), ...gone.map((node) => ({ ...node, gone: true }))]);
   store.keepHistory({ story: story.id }); // which begins anew
-  if (point && story.nodes[point]) setPoint(point);
+  if (pathTo(story).some(({ id }) => id === point)) setPoint(point);
   refresh(Math.min(at, session.text.length));
   return true;
 }

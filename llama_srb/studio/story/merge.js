@@ -4,7 +4,7 @@
 // in the other one, too; its parts have the same names there.
 
 import { partsOf, readParts } from "../background/parts.js";
-import { cutAt, move, newId, pathTo, raise, spelling, split, textOf } from "./tree.js";
+import { cutAt, move, newId, pathTo, raise, spellings, split, textOf } from "./tree.js";
 
 /** @import { Entry, Parts } from "../background/parts.js" */
 /** @import { Story, TreeNode } from "./tree.js" */
@@ -79,19 +79,19 @@ export function merge(mine, theirs) {
     added++;
     return id;
   };
-  // A piece behind a node, which both have, is not that node as well.
-  /** @type {(known: TreeNode, node: TreeNode) => boolean} */
-  const isBehind = (known, node) =>
-    !!other.nodes[known.id] &&
-    isSame(known, other.nodes[known.id]) &&
-    pathTo(other, known.id).some(({ id }) => id === node.id);
+  // A node that both have is no other node as well: it may be moved elsewhere.
+  /** @type {(node: TreeNode) => boolean} */
+  const isOfBoth = ({ id }) => !!other.nodes[id] && isSame(nodes[id], other.nodes[id]);
+  /** @type {(parent: string, text: string) => TreeNode | undefined} */
+  const spelt = (parent, text) =>
+    text ? [...spellings(story, parent, text)].find((node) => !isOfBoth(node)) : nodes[parent];
   // A node with another text here has its own elsewhere, or in a copy that an earlier merge has made.
   /** @type {(node: TreeNode, parent: string) => string} */
   const placeOf = (node, parent) => {
     const here = nodes[node.id];
     if (here && isSame(here, node)) return node.id;
-    const known = here || cuts.has(node.id) ? spelling(story, parent, node.text) : null;
-    return known && !isBehind(known, node) ? known.id : add(node, parent);
+    const known = here || cuts.has(node.id) ? spelt(parent, node.text) : undefined;
+    return known?.id ?? add(node, parent);
   };
   const [top, root] = [nodes[story.root], other.nodes[other.root]];
   const isRaised = root.id !== top.id && !!other.nodes[top.id]; // there, so that a text may stand before mine

@@ -86,9 +86,12 @@ import { unescaped } from "../files/emphasis.js";
 /** A node, the parent that it gets or had, and how long that is, should it be cut later.
     @typedef {[id: string, parent: string, length: number]} Move */
 
-/** What writing a text did. `moves` take it back, in this order; `gone`: pieces that were removed, with the
-    parent of each as it was then; `piece`: the node in which typing may go on.
-    @typedef {{nodes: TreeNode[], moves: Move[], gone: Move[], piece: string | null}} Written */
+/** A piece that was removed, how long its parent was, and its place among the parent's children.
+    @typedef {{node: TreeNode, length: number, at: number}} Gone */
+
+/** What writing a text did. `moves`, and pieces that come back, take it back, in this order; `piece`: the
+    node in which typing may go on; `place`: where a piece has changed its own text, which they leave.
+    @typedef {{nodes: TreeNode[], moves: (Move | Gone)[], piece: string | null, place?: number}} Written */
 
 /** A place in a drawing: nodes without alternatives, which follow each other, are one. `node` is the last.
     @typedef {{node: TreeNode, chain: TreeNode[], x: number, y: number, children: Place[]}} Place */
@@ -259,8 +262,15 @@ export function split(story, id, offset) {
 /** Two devices that cut a node at one place call the rest alike, so that it is one node when they meet.
     @type {(id: string, offset: number) => string} */
 function nameOfRest(id, offset) {
+  const { whole, from } = partOf(id);
+  return `${whole}__${from + offset}`;
+}
+
+/** Which node a part was cut off, and where.
+    @type {(id: string) => {whole: string, from: number}} */
+function partOf(id) {
   const [, whole, from] = /^(.*)__(\d+)$/.exec(id) ?? [id, id, "0"];
-  return `${whole}__${Number(from) + offset}`;
+  return { whole, from: Number(from) };
 }
 
 /** @type {(story: Story, id: string, offset: number) => string} */
@@ -274,11 +284,21 @@ function idOfRest(story, id, offset) {
     @type {(story: Story, id: string, length: number) => string} */
 export function endOf(story, id, length) {
   for (let [node, left] = [story.nodes[id], length]; ; ) {
-    const rest = story.nodes[nameOfRest(node.id, node.text.length)];
-    if (left <= node.text.length || rest?.parent !== node.id) return node.id;
+    const rest = restOf(story, node);
+    if (left <= node.text.length || !rest) return node.id;
     left -= node.text.length;
     node = rest;
   }
+}
+
+/** The child that was cut off a node, which may have become longer or shorter since.
+    @type {(story: Story, node: TreeNode) => TreeNode | undefined} */
+function restOf(story, { id, children }) {
+  const same = [partOf(id), partOf(id.replace(/_+$/, ""))]; // its name was lengthened, or is that of a whole
+  const parts = children.map((child) => ({ child, ...partOf(child.replace(/_+$/, "")) }));
+  const later = parts.filter((part) => same.some((one) => part.whole === one.whole && part.from > one.from));
+  const first = later.sort((a, b) => a.from - b.from)[0];
+  return first && story.nodes[first.child];
 }
 
 const MOST_ID = 100; // characters; the server and files take no longer ones
@@ -406,6 +426,17 @@ export function move(story, id, to) {
   return [node, from, target];
 }
 
+/** Brings back a piece that was removed; returns what has changed.
+    @type {(story: Story, gone: Gone) => TreeNode[]} */
+export function bringBack(story, { node, length, at }) {
+  if (story.nodes[node.id] || !story.nodes[node.parent ?? ""]) return [];
+  const parent = story.nodes[endOf(story, /** @type {string} */ (node.parent), length)];
+  const back = { ...node, parent: parent.id, children: [] };
+  parent.children.splice(at, 0, back.id);
+  story.nodes[back.id] = back;
+  return [parent, back];
+}
+
 /** A move that takes a node to where it is now.
     @type {(story: Story, node: TreeNode) => Move} */
 export function moveTo(story, { id, parent }) {
@@ -441,25 +472,26 @@ export function tailOf(story, id) {
 /** Writes changes of the text, which are in order and don't overlap. Each becomes a piece beside the old one,
     to which the text behind it moves. Where no text is behind, it is a branch; text that no other node
     depends on is changed in place, and so is `piece`, in which the writer is typing. Text that is there
-    already is found again, with its candidates; a piece that is not needed any more is removed.
-    @type {(story: Story, changes: Change[], piece?: string | null) => Written} */
-export function write(story, changes, piece = null) {
+    already is found again, with its candidates, but not if `isBack`: then it is the writer's, as it was. A
+    piece that is not needed any more is removed.
+    @type {(story: Story, changes: Change[], piece?: string | null, isBack?: boolean) => Written} */
+export function write(story, changes, piece = null, isBack = false) {
   /** @type {Set<TreeNode>} */
   const nodes = new Set();
-  /** @type {Move[]} */
+  /** @type {(Move | Gone)[]} */
   const moves = [];
-  /** @type {Move[]} */
-  const gone = [];
   /** @type {Draft} */
-  const draft = { story, nodes, moves, gone, piece: null };
+  const draft = { story, nodes, moves, isBack, piece: null };
   const isTyping = changes.length === 1;
   for (const [from, to, by] of changes.toReversed())
     if (from < to || by) writeOne(draft, from, to, copied(by), isTyping ? piece : null);
-  return { nodes: [...nodes], moves: moves.reverse(), gone, piece: isTyping ? draft.piece : null };
+  const { piece: typed, place } = draft;
+  const last = isTyping ? { piece: typed, place } : { piece: null };
+  return { nodes: [...nodes], moves: moves.reverse(), ...last };
 }
 
-/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: Move[], gone: Move[], piece: string | null}}
-      Draft */
+/** @typedef {{story: Story, nodes: Set<TreeNode>, moves: (Move | Gone)[], isBack: boolean,
+      piece: string | null, place?: number}} Draft */
 
 /** @type {(draft: Draft, from: number, to: number, by: string, piece: string | null) => void} */
 function writeOne(draft, from, to, by, piece) {
@@ -471,6 +503,7 @@ function writeOne(draft, from, to, by, piece) {
     end += node.text.length;
     if (from < begin || to > end || !canGrow(path, i, piece)) continue;
     const text = node.text.slice(0, from - begin) + by + node.text.slice(to - begin);
+    draft.place = from;
     return grow(draft, node, path[i + 1], copied(text));
   }
   if (to < end) return replace(draft, from, to, by);
@@ -489,20 +522,19 @@ function canGrow(path, i, piece) {
 /** Gives a typed piece another text; goes to the one that is there already, or has no text, in its place.
     @type {(draft: Draft, node: TreeNode, tail: TreeNode | undefined, text: string) => void} */
 function grow(draft, node, tail, text) {
-  const { story, nodes, gone } = draft;
-  const known = node.parent && spelling(story, node.parent, text, node);
-  if (!known) {
+  const { story, nodes, moves, isBack } = draft;
+  const known = node.parent && !isBack && spelling(story, node.parent, text, (one) => one !== node);
+  if (!node.parent || !known) {
     draft.piece = node.id;
     Object.assign(node, { text, ends: undefined });
     nodes.add(node);
     return;
   }
-  for (const one of [story.nodes[node.parent ?? ""], known, node]) nodes.add(one);
-  if (tail) {
-    moveTail(draft, tail, known.id);
-    draft.moves[draft.moves.length - 1] = moveTo(story, { ...tail, parent: node.parent }); // which stays
-  } else story.current = known.id;
-  gone.push(moveTo(story, node));
+  const parent = story.nodes[node.parent];
+  for (const one of [parent, known, node]) nodes.add(one);
+  if (tail) moveTail(draft, tail, known.id);
+  else story.current = known.id;
+  moves.push({ node: { ...node }, length: parent.text.length, at: parent.children.indexOf(node.id) });
   drop(story, node);
 }
 
@@ -533,27 +565,37 @@ function cut({ story, nodes }, at) {
 /** The node with this text behind another one; not within `without`.
     @type {(draft: Draft, parent: TreeNode, text: string, without?: TreeNode | null) => TreeNode} */
 function putUnder(draft, parent, text, without = null) {
-  const known = spelling(draft.story, parent.id, text, without);
-  const node = known ?? addNode(draft.story, parent.id, { text, source: "user" });
+  const { story, isBack } = draft;
+  /** @type {(node: TreeNode) => boolean} */
+  const fits = (node) => node !== without && (!isBack || node.source === "user");
+  const known = spelling(story, parent.id, text, fits);
+  const node = known ?? addNode(story, parent.id, { text, source: "user" });
   draft.piece = known ? null : node.id;
   for (const one of [parent, node]) draft.nodes.add(one);
   return node;
 }
 
-/** The node under `id`, or `id` itself, where exactly this text ends; null if there is none but `without`.
-    @type {(story: Story, id: string, text: string, without?: TreeNode | null) => TreeNode | null} */
-export function spelling(story, id, text, without = null) {
+/** The node under `id`, or `id` itself, where exactly this text ends, by nodes that fit; null: there is none.
+    @type {(story: Story, id: string, text: string, fits?: (node: TreeNode) => boolean) => TreeNode | null} */
+export const spelling = (story, id, text, fits) => spellings(story, id, text, fits).next().value ?? null;
+
+/** All these nodes.
+    @type {(story: Story, id: string, text: string, fits?: (node: TreeNode) => boolean)
+      => Generator<TreeNode, undefined>} */
+export function* spellings(story, id, text, fits = () => true) {
   /** @type {[id: string, at: number][]} */
   const work = [[id, 0]];
   for (let next = work.pop(); next; next = work.pop()) {
     const [at, length] = next;
-    if (length === text.length) return story.nodes[at];
-    const fits = childrenOf(story, at).filter(
-      (node) => node !== without && node.text && text.startsWith(node.text, length),
+    if (length === text.length) {
+      yield story.nodes[at];
+      continue;
+    }
+    const nexts = childrenOf(story, at).filter(
+      (node) => node.text && text.startsWith(node.text, length) && fits(node),
     );
-    for (const node of fits.reverse()) work.push([node.id, length + node.text.length]);
+    for (const node of nexts.reverse()) work.push([node.id, length + node.text.length]);
   }
-  return null;
 }
 
 /** The text in pieces: the nodes on the path, and in their midst what is typed but not in the tree yet.

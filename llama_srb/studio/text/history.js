@@ -4,6 +4,7 @@ import { freeze, runOf } from "../candidates/stopping.js";
 import { isChat, refresh, session, setPoint } from "../story/session.js";
 import * as store from "../story/store.js";
 import {
+  bringBack,
   changeOf,
   composed,
   copied,
@@ -30,15 +31,17 @@ const WORDS = /\s{0,5}\S{1,30}\s{0,5}|\s{1,40}/gu; // a step of typing each
 const MOVE = 60; // characters that a move of a tail counts as
 const KEEP_MS = 300; // until the steps are stored
 
-/** @import { Change, Move, Patch, TreeNode, Written } from "../story/tree.js" */
+/** @import { Change, Gone, Move, Patch, TreeNode, Written } from "../story/tree.js" */
 
 // Undo steps. The last one of a list has its text; each other one has the change from the next one's text to
-// its own, so that many steps of a long text are small. Going to a step takes its moves of tails, so that it
-// finds the pieces that stood there; only what has grown within a piece is written again. `length`: that of
-// the text's last node, which may be cut since. `piece`: the one that was typed behind the step. Typing goes
-// on in it until something else is done. `typed`: the characters that were typed or deleted behind the step.
-/** @typedef {{current: string, length?: number, at: number, text?: string, patch?: Patch, moves?: Move[],
-      piece?: string | null, typed?: number}} Step */
+// its own, so that many steps of a long text are small. Going to a step takes its moves of tails, and brings
+// back pieces that were removed, so that it finds what stood there; only what has grown within a piece is
+// written again. `length`: that of the text's last node, which may be cut since. `piece`: the one that was
+// typed behind the step. Typing goes on in it until something else is done. `place`: where the piece has
+// changed; of equal characters side by side only this says which. `typed`: the characters that were typed or
+// deleted behind the step.
+/** @typedef {{current: string, length?: number, at: number, text?: string, patch?: Patch,
+      moves?: (Move | Gone)[], piece?: string | null, place?: number, typed?: number}} Step */
 /** @type {Step[]} */
 let past = [];
 /** @type {Step[]} */
@@ -97,8 +100,10 @@ export function note() {
 }
 
 /** @type {(step: Step) => number} */
-const sizeOf = ({ patch: [, , by, before] = [0, 0, "", ""], moves }) =>
-  by.length + before.length + MOVE * (moves?.length ?? 0);
+function sizeOf({ patch: [, , by, before] = [0, 0, "", ""], moves = [] }) {
+  const removed = moves.flatMap((one) => ("node" in one ? one.node.text : []));
+  return [by, before, ...removed].join("").length + MOVE * moves.length;
+}
 
 function keepLater() {
   clearTimeout(keeping);
@@ -133,10 +138,12 @@ export function recall(stored) {
 /** The last step gets its text; none, if a step leads to a node that is gone.
     @type {(steps: Step[], text: string) => Step[]} */
 function expanded(steps, text) {
-  const { nodes } = session.story;
-  /** @type {(move: Move) => boolean} */
-  const isKnown = ([id, to]) => !!nodes[id] && !!nodes[to];
-  if (!steps.every(({ current, moves = [] }) => nodes[current] && moves.every(isKnown))) return [];
+  const known = new Set(Object.keys(session.story.nodes));
+  const moves = steps.flatMap((step) => step.moves ?? []);
+  for (const one of moves) if ("node" in one) known.add(one.node.id);
+  const needed = moves.flatMap((one) => ("node" in one ? (one.node.parent ?? []) : one.slice(0, 2)));
+  for (const { current } of steps) needed.push(current);
+  if (!needed.every((id) => known.has(String(id)))) return [];
   return steps.map((step, i) => (i === steps.length - 1 ? asText(step, text) : step));
 }
 
@@ -186,8 +193,8 @@ function writePending(isWhole) {
   const step = note();
   const isKnown = changes && rewritten(old, changes) === text;
   const all = isKnown ? changes : [changeOf(old, text, session.at)];
-  const { moves, piece: next } = put(all, piece);
-  Object.assign(step, { moves, piece: next });
+  const { moves, piece: next, place } = put(all, piece);
+  Object.assign(step, { moves, piece: next, place });
   if (all.length === 1) step.at = all[0][1];
   if (!isWhole && all.length === 1) asWords(old, all[0], next);
   setPoint(placeOfCaret());
@@ -208,20 +215,22 @@ function asWords(old, [from, to, by], piece) {
     if (i === words.length - 1) break;
     last.patch = [from + end, word.length, copied(before), copied(word)];
     last.text = undefined;
+    if (i) last.place = from + end;
     end += word.length;
     const length = id === piece ? text.length - by.length + end : text.length;
     past.push({ current: id, length, at: from + end, piece });
   }
-  past[past.length - 1].text = old.slice(0, from) + by.slice(0, end) + old.slice(end ? to : from);
+  const last = past[past.length - 1];
+  last.text = old.slice(0, from) + by.slice(0, end) + old.slice(end ? to : from);
+  if (end) last.place = from + end;
 }
 
-/** Writes changes into the tree; undo goes where a removed piece was.
-    @type {(changes: Change[], piece?: string | null) => Written} */
-function put(changes, piece = null) {
+/** Writes changes into the tree.
+    @type {(changes: Change[], piece?: string | null, isBack?: boolean) => Written} */
+function put(changes, piece, isBack) {
   const { story } = session;
-  const written = write(story, changes, piece);
+  const written = write(story, changes, piece, isBack);
   store.keep(story, written.nodes);
-  for (const move of written.gone) redirect(...move);
   return written;
 }
 
@@ -252,24 +261,36 @@ function step(from, to) {
   push(to, back);
   const { story } = session;
   const { moves, nodes } = moved(wanted.moves ?? []);
-  story.current = endOf(story, wanted.current, wanted.length ?? 0);
+  story.current = endOf(story, wanted.current, lengthNow(wanted, back));
   store.keep(story, nodes);
   const old = textOf(story);
-  const changes = isChat() || old === text ? [] : [changeOf(old, text, text.length)];
-  const written = put(changes, wanted.piece);
-  Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece });
+  const [start, length, by] = patchOf(old, text, wanted.place);
+  const written = put(isChat() ? [] : [[start, start + length, by]], wanted.piece, true);
+  const place = moves.length ? undefined : written.place; // moves change where that is
+  Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece, place });
   keepLater();
   refresh(wanted.at);
   setPoint(placeOfCaret());
 }
 
-/** Moves tails, in order; returns the nodes that have changed, and the moves that take it back.
-    @type {(moves: Move[]) => {nodes: TreeNode[], moves: Move[]}} */
+/** How long the last node of a step's text is before its own text is written again: it may be what was typed.
+    @type {(step: Step, now: Step & {text: string}) => number} */
+const lengthNow = ({ current, length = 0, text = "", piece }, now) =>
+  piece === current ? length + now.text.length - text.length : length;
+
+/** Moves tails and brings pieces back, in order; returns the nodes that have changed, and the moves that take
+    back the moves.
+    @type {(moves: (Move | Gone)[]) => {nodes: TreeNode[], moves: Move[]}} */
 function moved(moves) {
   const { story } = session;
   const nodes = [];
   const back = [];
-  for (const [id, to, length] of moves) {
+  for (const one of moves) {
+    if ("node" in one) {
+      nodes.push(...bringBack(story, one));
+      continue;
+    }
+    const [id, to, length] = one;
     const node = story.nodes[id];
     if (!node?.parent || !story.nodes[to]) continue;
     const was = moveTo(story, node);
@@ -308,17 +329,18 @@ export function goTo(id) {
   if (hasTail) setPoint(placeOfCaret());
 }
 
-/** Node `gone` was joined into another one, or removed: undo returns there instead. `length`: how long that
-    one was, should it be cut since.
-    @type {(gone: string, id: string, length?: number) => void} */
-export function redirect(gone, id, length) {
+/** Node `gone` was joined into another one: undo goes there instead.
+    @type {(gone: string, id: string) => void} */
+export function redirect(gone, id) {
+  /** @type {<T extends string | null | undefined>(other: T) => T | string} */
+  const now = (other) => (other === gone ? id : other);
   for (const step of [...past, ...future]) {
-    if (step.current === gone) Object.assign(step, { current: id, length: length ?? step.length });
+    step.current = now(step.current);
     if (step.piece === gone) step.piece = null;
-    step.moves = step.moves?.map(([node, to, long]) => [
-      node === gone ? id : node,
-      to === gone ? id : to,
-      to === gone ? (length ?? long) : long,
-    ]);
+    step.moves = step.moves?.map((one) =>
+      "node" in one
+        ? { ...one, node: { ...one.node, parent: now(one.node.parent) } }
+        : [now(one[0]), now(one[1]), one[2]],
+    );
   }
 }

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { newEntry } from "#studio/background/parts.js";
 import { lay, merge, withTokens } from "#studio/story/merge.js";
-import { addNode, cutAt, move, newStory, pathTo, textOf } from "#studio/story/tree.js";
+import { addNode, cutAt, drop, move, newStory, pathTo, split, textOf } from "#studio/story/tree.js";
 import {
   ACTIONS,
   assertTree,
@@ -93,6 +93,23 @@ test("an early change on one device and a move back on the other make one text, 
   const { story, added, hasMoved } = merge(mine, theirs);
   assert.equal(textOf(story), "The owl ran. It rained. The end.");
   assert.deepEqual([added, hasMoved], [1, true], "only the new word");
+});
+
+test("a piece that was cut off is not taken for an equal one, which was moved elsewhere", () => {
+  const begun = newStory();
+  const [other, piece] = ["Two.", "ab"].map(
+    (text) => addNode(begun, begun.root, { text, source: "user" }).id,
+  );
+  const equal = addNode(begun, piece, { text: "b", source: "user" }).id;
+  const [mine, theirs] = [structuredClone(begun), structuredClone(begun)];
+  const rest = split(mine, piece, 1);
+  move(mine, equal, piece);
+  drop(mine, rest);
+  move(theirs, equal, other);
+  theirs.nodes[equal].moved = mine.nodes[equal].moved + 1;
+  const { story, added } = merge(mine, theirs);
+  assert.deepEqual([places(story).sort(), added], [["", "Two.", "Two.b", "a", "ab"], 1]);
+  assert.equal(merge(story, theirs).added, 0);
 });
 
 test("a merge changes neither version", () =>

@@ -7,7 +7,8 @@ import { choose } from "#studio/candidates/choosing.js";
 import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
 import { addNode, newStory, textOf } from "#studio/story/tree.js";
 import { asStored, canRedo, canUndo, commit, recall, redo, typed, undo } from "#studio/text/history.js";
-import { assertTree } from "./trees.js";
+import { DOINGS, opened } from "./hour.js";
+import { assertTree, randomOf, SEEDS, sourcesOf } from "./trees.js";
 
 function openedWith(text) {
   const story = newStory();
@@ -36,6 +37,114 @@ function undone() {
 }
 
 const settle = () => void asStored(); // no steps wait to be stored
+
+/** Pieces of a text with their sources, and what is typed over it: [from, to, words], each a step. */
+const TYPED = {
+  "words among equal ones": [
+    [["model", "Once ran."]],
+    [
+      [4, 4, " *"],
+      [4, 4, " *"],
+    ],
+  ],
+  "a deletion in words before the model's": [
+    [["model", " ran."]],
+    [
+      [0, 0, "x y"],
+      [1, 3, ""],
+      [2, 2, "🐈"],
+    ],
+  ],
+  "a piece that went, and what stood before it": [
+    [
+      ["model", "One. "],
+      ["user", "Two."],
+    ],
+    [
+      [0, 5, ""],
+      [0, 4, ""],
+    ],
+  ],
+  "a piece that became longer, was cut and is shorter again": [
+    [
+      ["model", "# "],
+      ["user", "xyz"],
+    ],
+    [
+      [0, 0, "🐈 "],
+      [0, 0, "* "],
+      [7, 7, "a b "],
+      [5, 12, "c"],
+    ],
+  ],
+};
+
+test("undo gives each character the source that it had, and redo, too", () => {
+  for (const [name, [pieces, changes]] of Object.entries(TYPED)) {
+    const story = openedWith("");
+    for (const [source, text] of pieces)
+      story.current = addNode(story, story.current, { text, source, state: "stop" }).id;
+    recall(null);
+    refresh();
+    const found = () => [
+      textOf(story),
+      sourcesOf(story)
+        .map((source) => source[0])
+        .join(""),
+    ];
+    const known = [found()];
+    for (const [from, to, by] of changes) {
+      typed(session.text.slice(0, from) + by + session.text.slice(to), from + by.length);
+      commit();
+      known.push(found());
+    }
+    for (const [go, wanted] of [
+      [undo, known.slice(0, -1).reverse()],
+      [redo, known.slice(1)],
+    ])
+      for (const one of wanted) {
+        go();
+        assert.deepEqual(found(), one, `${name}, ${go.name}`);
+      }
+  }
+  settle();
+});
+
+/** Undo and redo, with some steps of each. */
+const WAYS = { undo: [canUndo, undo], redo: [canRedo, redo] };
+
+test("undo and redo come to texts with the sources that they had", async () => {
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    const random = randomOf(seed);
+    const story = opened(random);
+    const found = () => [textOf(story), sourcesOf(story)];
+    const steps = () => asStored().past.length;
+    let known = [found()]; // by how many steps undo has
+    const done = [];
+    for (let i = 0; i < 12; i++) {
+      const name = random.pick([...Object.keys(DOINGS), "type", "type", "undo", "redo"]);
+      done.push(name);
+      const before = steps();
+      const [can, go] = WAYS[name] ?? [];
+      try {
+        go ? commit() : await DOINGS[name](random);
+        if (!go && random.below(3)) commit();
+        const isWritten = session.text === textOf(story);
+        if (!go || steps() > before) known = known.slice(0, before + 1);
+        if (isWritten) known[steps()] = found();
+        for (let left = random.below(6); go && left > 0 && can(); left--) {
+          go();
+          assertTree(story);
+          assert.deepEqual(found(), (known[steps()] ??= found()));
+        }
+      } catch (error) {
+        throw new Error(`seed ${seed}, ${done}: ${error.message}`, { cause: error });
+      }
+    }
+  }
+  settle();
+});
+
 const reload = () => recall(structuredClone(asStored()));
 const SENTENCE =
   "The fox, who was not young any more, went on 🦊🦊 slowly to Llanfairpwllgwyngyllgogerychwyrn. ";

@@ -1,0 +1,60 @@
+"""Schemas of other packages and random ones: the engine admits no invalid value, and refuses by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.fuzz import judge
+from tests.fuzz.schemas import ENGINE, Found, answers, line_of, play
+from tests.support.places import ROOT
+
+WRITTEN = ROOT / "tests/conformance/schemas/written.jsonl"
+REFUSED = {  # what the engine has no rules for, by the end of the schema's name
+    ": FreeSets": "/numbers/uniqueItems: items that must differ have a rule only where they are an enum",
+    "pydantic 1: When": "it is too large",  # an address of at most 65,536 characters
+    ": More": "it is too large",  # one of at most 2,083
+    "zod 4: When": "/properties/lasts/pattern: ",  # look-ahead in its midst
+}
+
+
+def faults(rows: list[dict[str, Any]], is_open: bool) -> Iterator[str]:
+    """What the engine does otherwise; where objects are closed by default it may reject valid values."""
+    rows = rows if is_open else [row for row in rows if not refusal_of(row["id"])]
+    values = [[json.dumps(test["data"]) for test in row["tests"]] for row in rows]
+    asked = [line_of(row["schema"], some, open=is_open) for row, some in zip(rows, values, strict=True)]
+    for row, said in zip(rows, answers(ENGINE, asked), strict=True):
+        why = refusal_of(row["id"])
+        if why or "error" in said:
+            if not why or why not in said.get("error", ""):
+                yield f"{row['id']}: {said.get('error', 'is taken now')}"
+            continue
+        for test, is_admitted in zip(row["tests"], said["admitted"], strict=True):
+            if is_admitted != test["valid"] and (is_open or is_admitted):
+                yield f"{row['id']}: {'admits' if is_admitted else 'rejects'} {test['data']}"
+
+
+def refusal_of(name: str) -> str:
+    return next((why for end, why in REFUSED.items() if name.endswith(end)), "")
+
+
+def test_schemas_as_other_packages_write_them_hold_exactly() -> None:
+    """Of pydantic 1 and 2, msgspec, attrs, zod 3 and 4, TypeBox and schemars: tests/conformance/schemas."""
+    rows: list[dict[str, Any]] = [json.loads(line) for line in WRITTEN.read_text("utf-8").split("\n") if line]
+    assert len(rows) > 130
+    wrong = [one for is_open in (True, False) for one in faults(rows, is_open)]
+    assert not wrong, "\n".join(wrong)
+
+
+def verdicts(lines: list[str]) -> list[dict[str, Any]]:
+    """Those of the tests' own jsonschema, which knows fewer formats: it calls no valid text invalid."""
+    return [judge.answer(line) for line in lines]
+
+
+def test_texts_by_random_schemas_are_valid_and_no_invalid_value_is_admitted() -> None:
+    """A short game of tests/fuzz/schemas.py; scripts/long plays 10,000 texts."""
+    found = Found()
+    play(range(1, 41), verdicts, found)
+    assert not found.wrong, "\n".join(found.wrong)
+    assert found.texts > 200

@@ -1,0 +1,100 @@
+// What a writer does within an hour, as the page does it: typing, choosing, going to branches, undo.
+
+import "./page.js";
+import assert from "node:assert/strict";
+import { choose, splitHere } from "#studio/candidates/choosing.js";
+import { gapBehind } from "#studio/candidates/joining.js";
+import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
+import { addNode, behind, cutAt, rewritten, tailOf, textFrom, textOf } from "#studio/story/tree.js";
+import { canRedo, canUndo, commit, goTo, recall, redo, typed, undo } from "#studio/text/history.js";
+import { changesOf, placeIn, randomStory } from "./trees.js";
+
+/** What a writer does, as the page does it; returns the text that should be there then. */
+export const DOINGS = {
+  type(random) {
+    const { text } = session;
+    const [from, other] = [placeIn(text, random), placeIn(text, random)].sort((a, b) => a - b);
+    const to = random.below(2) ? from : other;
+    const by = random.words(2);
+    typed(text.slice(0, from) + by + text.slice(to), from + by.length);
+    return text.slice(0, from) + by + text.slice(to);
+  },
+  goOnTyping(random) {
+    const { at, text } = session;
+    const isBack = at > 0 && !random.below(3) && !/[\ud800-\udfff]/.test(text[at - 1]);
+    const now = isBack ? text.slice(0, at - 1) + text.slice(at) : `${text.slice(0, at)}x${text.slice(at)}`;
+    typed(now, isBack ? at - 1 : at + 1);
+    return now;
+  },
+  replaceAll(random) {
+    commit();
+    const changes = changesOf(session.text, random);
+    const now = rewritten(session.text, changes);
+    typed(now, 0, changes);
+    return now;
+  },
+  async choose(random) {
+    commit();
+    const { story, text } = session;
+    const at = placeIn(text, random);
+    const point = at === text.length ? null : cutAt(story, at).id;
+    Object.assign(session, { at });
+    setPoint(point);
+    const own = random.words(2);
+    const { id } = addNode(story, point ?? story.current, {
+      text: own,
+      state: "stop",
+      tokens: [{ text: own }],
+    });
+    const rest = point ? textFrom(story, behind(story, point, at)) : "";
+    await choose(id);
+    const before = text.slice(0, at);
+    return before + own + gapBehind(before, own, rest) + rest;
+  },
+  goTo(random) {
+    commit();
+    const { story } = session;
+    const id = random.pick(Object.keys(story.nodes));
+    const text = textOf(story, id) + textFrom(story, tailOf(story, id));
+    goTo(id);
+    return text;
+  },
+  split(random) {
+    commit();
+    Object.assign(session, { at: placeIn(session.text, random) });
+    splitHere();
+    return session.text;
+  },
+  undo: () => thereAndBack(canUndo, undo, redo),
+  redo: () => thereAndBack(canRedo, redo, undo),
+};
+
+/** Undoes or redoes, and takes it back some times in between, which finds the same nodes. */
+function thereAndBack(can, go, back) {
+  commit();
+  const { story } = session;
+  if (!can()) return textOf(story);
+  const before = textOf(story);
+  go();
+  const there = textOf(story);
+  const counts = [];
+  for (let i = 0; i < 2; i++) {
+    back();
+    assert.equal(textOf(story), before);
+    go();
+    assert.equal(textOf(story), there);
+    counts.push(Object.keys(story.nodes).length);
+  }
+  assert.equal(counts[1], counts[0]);
+  return there;
+}
+
+/** Opens a random story, without undo. */
+export function opened(random) {
+  const story = randomStory(random);
+  Object.assign(session, { story, error: null, settings: { ...DEFAULTS } });
+  recall(null);
+  setPoint(null);
+  refresh();
+  return story;
+}
