@@ -74,7 +74,9 @@ void automaton::reset() {
     for (int32_t element : rules.starts[0]) {
         todo.push_back(position_id(element, 0, dead));
     }
-    state_of(todo);
+    if (state_of(todo) == dead) {
+        throw grammar_error("no text fits it");
+    }
 }
 
 // The positions that a position at a rule leads to: the rule's alternatives, or the element after the rule.
@@ -171,16 +173,34 @@ int32_t automaton::step_by_text(int32_t from, std::string_view text) {
     return from;
 }
 
-static bool takes(const grammar_element & e, llama_token token) {
+bool automaton::takes(const grammar_element & e, llama_token token) const {
+    const auto is_listed = [&] {
+        const auto & list = rules.token_lists[e.value];
+        return std::binary_search(list.begin(), list.end(), token);
+    };
     return (e.what == grammar_element::token && e.value == token) ||
-           (e.what == grammar_element::other_token && e.value != token);
+           (e.what == grammar_element::other_token && !is_listed());
 }
 
-bool automaton::takes_token(int32_t from, llama_token token) const {
-    const state & s = states[from];
-    return s.has_token && std::any_of(s.positions.begin(), s.positions.end(), [&](int32_t id) {
-               return takes(rules.elements[positions[id].element], token);
-           });
+void automaton::add_tokens(int32_t from, std::vector<bool> & set) const {
+    bool                 others = false; // all tokens are taken but `left`
+    std::vector<int32_t> left;
+    for (const int32_t id : states[from].positions) {
+        const grammar_element e = rules.elements[positions[id].element];
+        if (e.what == grammar_element::token) {
+            set[e.value] = true;
+        } else if (e.what == grammar_element::other_token) {
+            const auto &         list = rules.token_lists[e.value];
+            std::vector<int32_t> both;
+            std::set_intersection(left.begin(), left.end(), list.begin(), list.end(),
+                                  std::back_inserter(both));
+            left   = others ? both : list;
+            others = true;
+        }
+    }
+    for (size_t token = 0; others && token < set.size(); token++) {
+        set[token] = set[token] || !std::binary_search(left.begin(), left.end(), (int32_t) token);
+    }
 }
 
 int32_t automaton::step_by_token(int32_t from, llama_token token, std::string_view bytes) {

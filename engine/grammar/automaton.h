@@ -79,8 +79,8 @@ class automaton {
     int32_t step_by_text(int32_t from, std::string_view text);
     // A token is taken by its bytes, or as a whole by the elements that name tokens.
     int32_t step_by_token(int32_t from, llama_token token, std::string_view bytes);
-    // Whether an element that names tokens takes it.
-    bool takes_token(int32_t from, llama_token token) const;
+    // Adds the tokens that the elements take which name tokens.
+    void add_tokens(int32_t from, std::vector<bool> & set) const;
 
     int64_t n_stored() const { return n_numbers; } // numbers in all tables, roughly
     void    add_stored(int64_t n) { n_numbers += n; }
@@ -95,6 +95,7 @@ class automaton {
     void    enter_rule(position_table::position p, position_ids & todo);
     int32_t add_state(state && made, const byte_set & bytes);
     int32_t compute_step(int32_t from, uint8_t byte);
+    bool    takes(const grammar_element & e, llama_token token) const;
 
     const grammar_rules             rules;
     const byte_classes              classes;

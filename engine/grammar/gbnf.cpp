@@ -1,8 +1,8 @@
 #include "grammar/gbnf.h"
 
 #include "grammar/characters.h"
-
-#include "common.h"
+#include "grammar/left_recursion.h"
+#include "grammar/tokens.h"
 
 #include <map>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 class gbnf_reader {
   public:
     gbnf_reader(notation_text in, const llama_vocab * vocab, const literal_hook & hook)
-        : in(std::move(in)), vocab(vocab), hook(hook) {}
+        : in(std::move(in)), tokens(vocab), hook(hook) {}
 
     grammar_rules read();
 
@@ -41,7 +41,7 @@ class gbnf_reader {
     void            check_symbols();
 
     notation_text                    in;
-    const llama_vocab *              vocab;
+    token_names                      tokens;
     const literal_hook &             hook;
     grammar_rules                    rules;
     std::map<std::u32string, symbol> symbols;
@@ -59,11 +59,7 @@ grammar_rules gbnf_reader::read() {
     }
     check_symbols();
     rules.add_alternative(0, {{grammar_element::rule, symbols.at(U"root").rule}});
-    if (const int32_t rule = rules.find_left_recursion(); rule >= 0) {
-        in.fail(rules.where(rule),
-                "this rule refers to itself before any character (left recursion); a character "
-                "must come before the reference");
-    }
+    remove_left_recursion(rules);
     return std::move(rules);
 }
 
@@ -269,33 +265,10 @@ grammar_element gbnf_reader::read_class(size_t at) {
 
 // <[123]> or <text>; after ! all other tokens
 grammar_element gbnf_reader::read_token() {
-    const size_t at   = in.place();
-    const auto   what = in.take('!') ? grammar_element::other_token : grammar_element::token;
-    if (!in.take('<')) {
-        in.fail(at, "expected a token: <text> or <[id]>");
+    if (in.take('!')) {
+        return tokens.any_but(rules, {tokens.read(in)});
     }
-    int32_t id = -1;
-    if (in.take('[')) {
-        id = in.read_count();
-        if (!in.take("]>")) {
-            in.fail("expected ]>, found " + in.found());
-        }
-    } else {
-        std::string text = "<";
-        for (char32_t c = 0; c != '>';) {
-            if (in.at_end()) {
-                in.fail(at, "the token has no closing >");
-            }
-            c = in.next();
-            text += to_utf8(c);
-        }
-        const auto ids = common_tokenize(vocab, text, false, true);
-        id             = ids.size() == 1 ? ids[0] : -1;
-    }
-    if (id < 0 || id >= llama_vocab_n_tokens(vocab)) {
-        in.fail(at, "the model has no such token");
-    }
-    return {what, id};
+    return {grammar_element::token, tokens.read(in)};
 }
 
 } // namespace

@@ -114,8 +114,8 @@ std::shared_ptr<const grammar::token_set> grammar::compute_allowed(int32_t state
     for (llama_token token : vocabulary->end_tokens) {
         (*set)[token] = machine[state].may_end;
     }
-    for (size_t token = 0; machine[state].has_token && token < n_tokens; token++) {
-        (*set)[token] = (*set)[token] || machine.takes_token(state, (llama_token) token);
+    if (machine[state].has_token) {
+        machine.add_tokens(state, *set);
     }
     return set;
 }

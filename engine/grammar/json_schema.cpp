@@ -37,8 +37,8 @@ std::string key_of(const schema::options & given) {
 static const size_t n_max_warnings = 16;  // of a schema
 static const size_t n_max_warning  = 300; // bytes; a pattern may have many
 
-static void add_warnings(const std::string & name, const std::vector<std::string> & found,
-                         std::vector<std::string> & warnings) {
+void add_warnings(const std::string & name, const std::vector<std::string> & found,
+                  std::vector<std::string> & warnings) {
     for (size_t i = 0; i < std::min(found.size(), n_max_warnings); i++) {
         std::string begin = found[i].substr(0, n_max_warning);
         warnings.push_back(name + ": " + take_utf8(begin) + (found[i].size() > n_max_warning ? "…" : ""));

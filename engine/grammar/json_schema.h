@@ -15,6 +15,10 @@ const std::vector<field_row> & schema_option_fields();
 schema::options                read_schema_options(const nlohmann::json & fields);
 std::string                    key_of(const schema::options & given);
 
+// Adds what was found about the schemas of a field, within bounds.
+void add_warnings(const std::string & name, const std::vector<std::string> & found,
+                  std::vector<std::string> & warnings);
+
 // Throws command_error. warnings: gets those about the schema.
 grammar_rules read_json_schema(const std::string & text, const schema::options & given,
                                std::vector<std::string> & warnings);

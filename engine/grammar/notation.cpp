@@ -12,19 +12,28 @@ static const int     n_max_nesting = 200; // of groups
 static const int64_t n_max_repeat  = INT32_MAX;
 
 notation_text::notation_text(std::string name, const std::string & utf8, std::string note)
-    : text(from_utf8(utf8)), name(std::move(name)), note(std::move(note)) {}
+    : text(std::make_shared<const std::u32string>(from_utf8(utf8))), name(std::move(name)),
+      note(std::move(note)), end(text->size()) {}
 
 bool notation_text::take(char32_t c) {
-    const bool is_there = !at_end() && text[i] == c;
+    const bool is_there = !at_end() && (*text)[i] == c;
     i += is_there;
     return is_there;
 }
 
 bool notation_text::take(const char * word) {
     const size_t n        = strlen(word);
-    const bool   is_there = text.compare(i, n, std::u32string(word, word + n)) == 0;
+    const bool   is_there = n <= n_left() && text->compare(i, n, std::u32string(word, word + n)) == 0;
     i += is_there ? n : 0;
     return is_there;
+}
+
+notation_text notation_text::part(size_t from, size_t to) const {
+    notation_text out(*this);
+    out.i       = from;
+    out.end     = to;
+    out.nesting = 0;
+    return out;
 }
 
 char32_t notation_text::read_hex(int n_digits) {
@@ -60,7 +69,7 @@ int32_t notation_text::read_count() {
 bool notation_text::read_repetition(repetition & found_one, const std::function<void()> & skip) {
     const size_t at = i;
     if (take('*') || take('+') || take('?')) {
-        found_one = {text[at] == '+' ? 1 : 0, text[at] == '?' ? 1 : -1};
+        found_one = {(*text)[at] == '+' ? 1 : 0, (*text)[at] == '?' ? 1 : -1};
         return true;
     }
     if (!take('{')) {
@@ -93,13 +102,13 @@ void notation_text::enter_group(size_t at) {
 }
 
 std::string notation_text::found() const {
-    return at_end() ? "the end" : "\"" + to_utf8(text[i]) + "\"";
+    return at_end() ? "the end" : "\"" + to_utf8((*text)[i]) + "\"";
 }
 
 void notation_text::fail(size_t at, const std::string & what) const {
-    const auto end     = text.begin() + (std::ptrdiff_t) std::min(at, text.size());
-    const auto n_lines = std::count(text.begin(), end, U'\n');
-    const auto line    = std::find(std::make_reverse_iterator(end), text.rend(), U'\n').base();
+    const auto place   = text->begin() + (std::ptrdiff_t) std::min(at, text->size());
+    const auto n_lines = std::count(text->begin(), place, U'\n');
+    const auto line    = std::find(std::make_reverse_iterator(place), text->rend(), U'\n').base();
     invalid(name, name + note + ": line " + std::to_string(n_lines + 1) + ", column " +
-                      std::to_string(end - line + 1) + ": " + what);
+                      std::to_string(place - line + 1) + ": " + what);
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 struct repetition {
@@ -17,17 +18,21 @@ class notation_text {
     // name: the field. note: stands behind the name in errors.
     notation_text(std::string name, const std::string & utf8, std::string note = "");
 
-    bool     at_end() const { return i >= text.size(); }
+    bool     at_end() const { return i >= end; }
     bool     at_digit() const { return peek() >= '0' && peek() <= '9'; }
-    char32_t peek(size_t k = 0) const { return i + k < text.size() ? text[i + k] : 0; }
-    char32_t next() { return text[i++]; } // not at the end
+    char32_t peek(size_t k = 0) const { return i + k < end ? (*text)[i + k] : 0; }
+    char32_t next() { return (*text)[i++]; } // not at the end
     bool     take(char32_t c);
     bool     take(const char * word); // ASCII
 
     // Places count characters from the beginning of the text.
     size_t         place() const { return i; }
-    size_t         n_left() const { return text.size() - i; } // characters
-    std::u32string slice(size_t from, size_t to) const { return text.substr(from, to - from); }
+    void           go_to(size_t place) { i = place; }
+    size_t         n_left() const { return end - i; } // characters
+    std::u32string slice(size_t from, size_t to) const { return text->substr(from, to - from); }
+
+    // The text from one place to another, as a text of its own whose errors have the same lines and columns.
+    notation_text part(size_t from, size_t to) const;
 
     char32_t read_hex(int n_digits);
     int32_t  read_count();
@@ -46,8 +51,9 @@ class notation_text {
     [[noreturn]] void fail(const std::string & what) const { fail(i, what); }
 
   private:
-    const std::u32string text;
-    const std::string    name, note;
-    size_t               i       = 0;
-    int                  nesting = 0;
+    std::shared_ptr<const std::u32string> text;
+    std::string                           name, note;
+    size_t                                i       = 0;
+    size_t                                end     = 0; // what is read ends there
+    int                                   nesting = 0;
 };

@@ -10,9 +10,14 @@
 
 namespace {
 
+bool is_single(const character_ranges & ranges) {
+    return ranges.size() == 1 && ranges[0].first == ranges[0].second;
+}
+
 class regex_reader {
   public:
-    regex_reader(grammar_rules & rules, notation_text in) : rules(rules), in(std::move(in)) {}
+    regex_reader(grammar_rules & rules, notation_text in, regex_style style)
+        : rules(rules), in(std::move(in)), style(style) {}
 
     grammar_element read() {
         const int32_t rule = rules.add_rule(0);
@@ -28,15 +33,18 @@ class regex_reader {
     void             read_sequence(int32_t rule);
     grammar_element  read_item();
     grammar_element  read_group();
+    bool             read_flags();
     grammar_element  read_class();
     character_ranges read_escape(bool in_class);
     character_ranges read_class_item();
+    character_ranges in_any_case(character_ranges ranges, size_t at) const;
 
     bool at_last_dollar() const;
     bool at_repetition() const;
 
     grammar_rules & rules;
     notation_text   in;
+    regex_style     style; // here
 };
 
 //
@@ -52,7 +60,7 @@ void regex_reader::read_alternatives(int32_t rule) {
 // A $ that ends an alternative of the whole expression.
 bool regex_reader::at_last_dollar() const {
     const char32_t after = in.peek(1);
-    return !in.in_group() && in.peek() == '$' && (in.n_left() == 1 || after == '|');
+    return !style.lark && !in.in_group() && in.peek() == '$' && (in.n_left() == 1 || after == '|');
 }
 
 bool regex_reader::at_repetition() const {
@@ -61,7 +69,7 @@ bool regex_reader::at_repetition() const {
 
 void regex_reader::read_sequence(int32_t rule) {
     grammar_rules::sequence out;
-    if (!in.in_group()) {
+    if (!style.lark && !in.in_group()) {
         in.take('^'); // it says nothing new
     }
     while (!in.at_end() && in.peek() != '|' && in.peek() != ')') {
@@ -74,6 +82,10 @@ void regex_reader::read_sequence(int32_t rule) {
         repetition      times;
         if (in.read_repetition(times, [] {})) {
             item = rules.repeat({item}, times.low, times.high, at);
+            if (style.lark && in.peek() == '?') {
+                in.fail("a lazy repetition needs a lexer, and there is none here; write what the text may "
+                        "not hold");
+            }
             in.take('?'); // a lazy repetition matches the same texts
             if (at_repetition()) {
                 in.fail("a repetition cannot be repeated without a group");
@@ -93,32 +105,70 @@ grammar_element regex_reader::read_item() {
     switch (in.peek()) {
         case '(':  return read_group();
         case '[':  return read_class();
-        case '\\': return rules.one_of(read_escape(false), at);
-        case '.':  in.next(); return rules.one_of({{0, '\n' - 1}, {'\n' + 1, character_max}}, at);
+        case '\\': {
+            const character_ranges found = read_escape(false);
+            return rules.one_of(is_single(found) ? in_any_case(found, at) : found, at);
+        }
+        case '.':
+            in.next();
+            return rules.one_of(style.dot_all ? complement({}) : complement({{'\n', '\n'}}), at);
         case '^':
         case '$':
-            in.fail(in.found() +
-                    " is allowed only at the beginning and the end; as a character it is written \\" +
-                    to_utf8(in.peek()));
+            in.fail(
+                in.found() +
+                (style.lark ? " is no part of a terminal" : " is allowed only at the beginning and the end") +
+                "; as a character it is written \\" + to_utf8(in.peek()));
     }
     const char32_t c = in.next();
-    return rules.one_of({{c, c}}, at);
+    return rules.one_of(in_any_case({{c, c}}, at), at);
 }
 
 grammar_element regex_reader::read_group() {
     const size_t at = in.place();
     in.next();
     in.enter_group(at);
+    const regex_style     around = style;
+    const grammar_element group  = {grammar_element::rule, rules.add_rule(at)};
     if (in.peek() == '?' && !in.take("?:")) {
-        in.fail(at, "a group is (…) or (?:…); no look-around, no names, no flags");
+        if (!style.lark || !read_flags()) {
+            in.fail(at, style.lark
+                            ? "a group is (…), (?:…) or (?flags:…) with the flags i and s; no look-around, "
+                              "no names"
+                            : "a group is (…) or (?:…); no look-around, no names, no flags");
+        }
+        if (in.take(')')) { // the flags are of what follows
+            in.leave_group();
+            rules.add_alternative(group.value, {});
+            return group;
+        }
+        in.take(':');
     }
-    const grammar_element group = {grammar_element::rule, rules.add_rule(at)};
     read_alternatives(group.value);
     if (!in.take(')')) {
         in.fail(at, "the group has no closing )");
     }
     in.leave_group();
+    style = around;
     return group;
+}
+
+// ?i ?s ?is ?-s …, before : or ). False: it is something else.
+bool regex_reader::read_flags() {
+    in.next();
+    const size_t from = in.place();
+    bool         on   = true;
+    while (in.peek() != ':' && in.peek() != ')') {
+        if (in.take('-')) {
+            on = false;
+        } else if (in.take('i')) {
+            style.any_case = on;
+        } else if (in.take('s')) {
+            style.dot_all = on;
+        } else if (!in.take('u')) {
+            return false;
+        }
+    }
+    return in.place() > from;
 }
 
 //
@@ -155,7 +205,15 @@ character_ranges regex_reader::read_escape(bool in_class) {
         return complement(classes.at(c | 0x20));
     }
     if (c == 'x' || c == 'u') {
-        const char32_t code = in.read_hex(c == 'x' ? 2 : 4);
+        const bool braces = in.take('{');
+        int        n      = 0;
+        while (braces && n < 8 && in.peek((size_t) n) != '}') {
+            n++;
+        }
+        const char32_t code = in.read_hex(braces ? n : c == 'x' ? 2 : 4);
+        if (braces && (n == 0 || !in.take('}'))) {
+            in.fail(at, "expected hexadecimal digits and } after " + found + "{");
+        }
         return {{code, code}};
     }
     return {{c, c}}; // punctuation and spaces, which Python's re.escape escapes, stand for themselves
@@ -166,12 +224,32 @@ character_ranges regex_reader::read_class_item() {
     if (in.peek() == '\\') {
         return read_escape(true);
     }
+    const bool twice = in.peek() == in.peek(1) && (in.peek() == '&' || in.peek() == '~' || in.peek() == '-');
+    if (style.lark && (in.peek() == '[' || twice)) {
+        in.fail("a set in a set, or of what two sets share, has no rule here; as a character " + in.found() +
+                " is written \\" + to_utf8(in.peek()));
+    }
     const char32_t c = in.next();
     return {{c, c}};
 }
 
-static bool is_single(const character_ranges & ranges) {
-    return ranges.size() == 1 && ranges[0].first == ranges[0].second;
+// Letters with their other case, where a flag says so.
+character_ranges regex_reader::in_any_case(character_ranges ranges, size_t at) const {
+    if (!style.any_case) {
+        return ranges;
+    }
+    for (size_t i = 0, n = ranges.size(); i < n; i++) {
+        const auto [low, high] = ranges[i];
+        if (high >= 0x80) {
+            in.fail(at, "with the flag i only characters of ASCII are read");
+        }
+        for (uint32_t c = low; c <= high; c++) {
+            if (isalpha((int) c)) {
+                ranges.emplace_back(c ^ 0x20, c ^ 0x20);
+            }
+        }
+    }
+    return ranges;
 }
 
 grammar_element regex_reader::read_class() {
@@ -192,6 +270,9 @@ grammar_element regex_reader::read_class() {
                 in.fail(from, "this is no range; a range is two characters in ascending order");
             }
             low[0].second = high[0].first;
+            low           = in_any_case(low, from);
+        } else if (is_single(low)) {
+            low = in_any_case(low, from);
         }
         ranges.insert(ranges.end(), low.begin(), low.end());
     }
@@ -205,6 +286,6 @@ grammar_element regex_reader::read_class() {
 
 } // namespace
 
-grammar_element read_regex(grammar_rules & rules, const std::string & expression) {
-    return regex_reader(rules, notation_text("regex", expression)).read();
+grammar_element read_regex(grammar_rules & rules, notation_text in, regex_style style) {
+    return regex_reader(rules, std::move(in), style).read();
 }

@@ -39,15 +39,25 @@ grammar_element grammar_rules::append(const grammar_rules & other) {
             sequence out;
             for (; other.elements[i].what != grammar_element::end; i++) {
                 grammar_element e = other.elements[i];
-                e.value           = e.what == grammar_element::bytes  ? set_id(other.sets[e.value])
-                                    : e.what == grammar_element::rule ? first + e.value
-                                                                      : e.value;
+                switch (e.what) {
+                    case grammar_element::bytes:       e.value = set_id(other.sets[e.value]); break;
+                    case grammar_element::rule:        e.value += first; break;
+                    case grammar_element::other_token: e = other_than(other.token_lists[e.value]); break;
+                    case grammar_element::token:
+                    case grammar_element::end:         break;
+                }
                 out.push_back(e);
             }
             add_alternative(first + (int32_t) r, out);
         }
     }
     return {grammar_element::rule, first};
+}
+
+grammar_element grammar_rules::other_than(std::vector<int32_t> tokens) {
+    std::sort(tokens.begin(), tokens.end());
+    token_lists.push_back(std::move(tokens));
+    return {grammar_element::other_token, (int32_t) token_lists.size() - 1};
 }
 
 //
@@ -145,7 +155,6 @@ bool grammar_rules::is_passable(const grammar_element & e, const std::vector<boo
     return e.what == grammar_element::rule && (e.low == 0 || may_be_empty[e.value]);
 }
 
-// Which rules match the empty text.
 std::vector<bool> grammar_rules::find_empty_rules() const {
     std::vector<bool> may_be_empty(starts.size());
     for (bool changed = true; changed;) {
@@ -164,7 +173,6 @@ std::vector<bool> grammar_rules::find_empty_rules() const {
     return may_be_empty;
 }
 
-// By rule: the rules that may begin at its own beginning.
 std::vector<std::vector<int32_t>> grammar_rules::find_first_rules() const {
     const std::vector<bool>           may_be_empty = find_empty_rules();
     std::vector<std::vector<int32_t>> first(starts.size());
@@ -208,4 +216,51 @@ int32_t grammar_rules::find_left_recursion() const {
         }
     }
     return -1;
+}
+
+//
+// rules that never end
+//
+
+bool grammar_rules::remove_endless() {
+    std::vector<bool> ends(starts.size());
+    const auto        may_end = [&](int32_t i) {
+        for (; elements[i].what != grammar_element::end; i++) {
+            const grammar_element & e = elements[i];
+            if (e.what == grammar_element::rule && e.low > 0 && !ends[e.value]) {
+                return false;
+            }
+        }
+        return true;
+    };
+    std::vector<std::vector<int32_t>> users(starts.size()); // the rules that name a rule
+    std::vector<int32_t>              todo;
+    for (size_t r = 0; r < starts.size(); r++) {
+        todo.push_back((int32_t) r);
+        for (int32_t i : starts[r]) {
+            for (; elements[i].what != grammar_element::end; i++) {
+                if (elements[i].what == grammar_element::rule) {
+                    users[elements[i].value].push_back((int32_t) r);
+                }
+            }
+        }
+    }
+    while (!todo.empty()) {
+        const int32_t r = todo.back();
+        todo.pop_back();
+        if (!ends[r] && std::any_of(starts[r].begin(), starts[r].end(), may_end)) {
+            ends[r] = true;
+            todo.insert(todo.end(), users[r].begin(), users[r].end());
+        }
+    }
+    for (auto & list : starts) {
+        list.erase(std::remove_if(list.begin(), list.end(), [&](int32_t i) { return !may_end(i); }),
+                   list.end());
+    }
+    for (grammar_element & e : elements) {
+        if (e.what == grammar_element::rule && !ends[e.value]) {
+            e.high = 0; // it is in no text
+        }
+    }
+    return ends[0];
 }

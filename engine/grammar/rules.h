@@ -25,7 +25,7 @@ struct grammar_element {
 
     kind    what = end;
     int32_t value =
-        0; // bytes: the set; token: the id that matches; other_token: the only id that does not; rule
+        0; // bytes: the set; token: the id that matches; other_token: the list of ids that do not; rule
     int32_t low  = 1; // rule: its minimum number of repetitions
     int32_t high = 1; // its maximum; -1: no limit
 };
@@ -43,23 +43,29 @@ class grammar_rules {
 
     void            append_text(sequence & out, std::string_view utf8);
     grammar_element one_of(character_ranges ranges, size_t where); // the ranges must hold a character
+    grammar_element other_than(std::vector<int32_t> tokens);       // any token that is none of these
     grammar_element append(const grammar_rules & other);           // its root
     grammar_element repeat(const sequence & item, int32_t low, int32_t high, size_t where);
 
     // A rule that refers to itself before any byte: no automaton can follow it; -1: none.
     int32_t find_left_recursion() const;
+    // Which rules match the empty text.
+    std::vector<bool> find_empty_rules() const;
+    // By rule: the rules that may begin at its own beginning.
+    std::vector<std::vector<int32_t>> find_first_rules() const;
+    // Removes alternatives by which no text ends. False: no text of the root does.
+    bool remove_endless();
 
     std::vector<grammar_element>      elements; // of all alternatives, each ended by `end`
     std::vector<std::vector<int32_t>> starts;   // by rule: where its alternatives begin in `elements`
     std::vector<byte_set>             sets;
+    std::vector<std::vector<int32_t>> token_lists; // each sorted
 
   private:
     int32_t set_id(const byte_set & set);
     void    add_encoded(int32_t rule, uint32_t low, uint32_t high);
 
-    bool              is_passable(const grammar_element & e, const std::vector<bool> & may_be_empty) const;
-    std::vector<bool> find_empty_rules() const;
-    std::vector<std::vector<int32_t>> find_first_rules() const;
+    bool is_passable(const grammar_element & e, const std::vector<bool> & may_be_empty) const;
 
     std::vector<size_t>                         definitions; // by rule
     std::unordered_map<byte_set, int32_t>       set_ids;

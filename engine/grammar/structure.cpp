@@ -1,8 +1,11 @@
 #include "grammar/structure.h"
 
+#include "grammar/embedded.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
+#include "grammar/lark/lark.h"
 #include "grammar/regex.h"
+#include "grammar/structural_tag.h"
 #include "util/json.h"
 
 #include <algorithm>
@@ -21,8 +24,13 @@ const std::vector<field_row> & structure_fields() {
         {"json_schema", either(any_string(), any_object())},
         {"regex", any_string()},
         {"choice", list_of(string_of(1, n_max_text), 1, n_max_choices)},
+        {"structural_tag", either(any_string(), any_object())},
     };
     return rows;
+}
+
+static bool is_json(const std::string & name) {
+    return name == "json_schema" || name == "structural_tag";
 }
 
 static grammar_rules read_choices(const std::string & text) {
@@ -66,12 +74,20 @@ static grammar_rules read_chat_grammar(const std::string & text, const llama_voc
 
 grammar_rules structure_cache::read(const source & from, const llama_vocab * vocab,
                                     std::vector<std::string> & warnings) {
+    if (from.name == "structural_tag" || (from.name == "grammar" && is_lark(from.text))) {
+        embedded_schemas schemas(from.given);
+        grammar_rules    rules = from.name == "grammar"
+                                     ? read_lark(notation_text("grammar", from.text), vocab, schemas)
+                                     : read_structural_tag(from.text, vocab, schemas);
+        add_warnings(from.name, schemas.warnings, warnings);
+        return rules;
+    }
     if (from.name == "grammar") {
         return read_chat_grammar(from.text, vocab, from.schemas, from.given, warnings);
     }
     if (from.name == "regex") {
         grammar_rules rules;
-        read_regex(rules, from.text); // its first rule is the root
+        read_regex(rules, notation_text("regex", from.text)); // its first rule is the root
         return rules;
     }
     return from.name == "choice" ? read_choices(from.text)
@@ -90,7 +106,7 @@ found_structure structure_cache::make(const source & from, const vocabulary_ptr 
         out.rules             = std::make_shared<grammar>(std::move(rules), with);
         return out;
     } catch (const grammar_error & e) {
-        invalid(from.name, from.name + ": line 1, column 1: " + e.what());
+        invalid(from.name, from.name + (is_json(from.name) ? ": " : ": line 1, column 1: ") + e.what());
     }
 }
 
@@ -109,7 +125,7 @@ found_structure structure_cache::find(const json & fields, const schema::options
     }
     const std::string & name  = given[0];
     const std::string   text  = text_of(fields[name]);
-    const size_t        n_max = name == "json_schema" ? n_max_schema : n_max_text;
+    const size_t        n_max = is_json(name) ? n_max_schema : n_max_text;
     if (text.size() > n_max) {
         invalid(name, name + " has " + std::to_string(text.size()) + " bytes; it may have " +
                           std::to_string(n_max));

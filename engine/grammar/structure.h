@@ -1,5 +1,5 @@
-// The fields of a request that say what its texts may be: a grammar (GBNF), a JSON schema, a regular expression, a list
-// of choices. Each becomes a grammar, or an error with line and column.
+// The fields of a request that say what its texts may be: a grammar (GBNF or Lark), a JSON schema, a regular expression,
+// a list of choices, a structural tag. Each becomes a grammar, or an error with line and column.
 #pragma once
 
 #include "grammar/grammar.h"

@@ -13,8 +13,8 @@ const size_t n_quick = 16 << 10; // bytes of a line; the tokens of more text tak
 
 // Fields that take long to read, even when they are short.
 const char * const slow_fields[] = {"\"grammar\"",       "\"json_schema\"",    "\"regex\"",
-                                    "\"choice\"",        "\"banned_strings\"", "\"token_healing\"",
-                                    "\"dry_multiplier\""};
+                                    "\"choice\"",        "\"structural_tag\"", "\"banned_strings\"",
+                                    "\"token_healing\"", "\"dry_multiplier\""};
 
 // Finds op, id and client in a line, and stops as early as possible.
 struct head_reader : nlohmann::json_sax<json> {

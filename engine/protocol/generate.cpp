@@ -235,7 +235,8 @@ static void read_structure(sequence_settings & settings, std::vector<std::string
         return;
     }
     if (settings.structure) {
-        invalid("tools", "only one of tools or json_schema and grammar, regex or choice may be given");
+        invalid("tools",
+                "only one of tools or json_schema and grammar, regex, choice or structural_tag may be given");
     }
     found = facts.structures->find_chat(chat->grammar, chat->format->shown, chat->schemas, given);
     settings.structure = found.rules;

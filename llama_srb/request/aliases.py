@@ -161,10 +161,12 @@ def _convert_formats(fields: Fields) -> None:
     form = fields.pop("response_format", None)
     if form is not None:
         kind = form.get("type") if isinstance(form, dict) else None
-        if kind not in ("text", "json_object", "json_schema"):
-            wanted = 'an object whose type is "text", "json_object" or "json_schema"'
+        if kind not in ("text", "json_object", "json_schema", "structural_tag"):
+            wanted = 'an object whose type is "text", "json_object", "json_schema" or "structural_tag"'
             raise wrong("response_format", form, wanted)
-        if kind != "text":
+        if kind == "structural_tag":
+            _add_structure(fields, "response_format", kind, form)
+        elif kind != "text":
             _add_structure(fields, "response_format", "json_schema", _schema_of(form))
     for name, value in _structured_outputs(fields.pop("structured_outputs", None)):
         _add_structure(fields, "structured_outputs", name, value)
@@ -181,7 +183,10 @@ def _schema_of(form: Fields) -> object:
     return schema
 
 
-_OUTPUTS = {"json": "json_schema", "regex": "regex", "choice": "choice", "grammar": "grammar"}
+_OUTPUTS = {
+    "json": "json_schema", "regex": "regex", "choice": "choice", "grammar": "grammar",
+    "structural_tag": "structural_tag",
+}  # fmt: skip
 
 
 def _structured_outputs(given: object) -> list[tuple[str, object]]:
@@ -277,11 +282,13 @@ CONVERTED = {  # the fields that CONVERSIONS read → what they become, for the 
     "sampler_priority": "text-generation-webui's names: samplers",
     "post_sampling_probs": "true: logprobs_mode processed",
     "response_format": 'json_schema: {"type": "json_object"} becomes the schema of any object, '
-    '{"type": "json_schema", "json_schema": {"schema": …}} the given schema, {"type": "text"} none',
+    '{"type": "json_schema", "json_schema": {"schema": …}} the given schema, {"type": "text"} none; '
+    '{"type": "structural_tag", …} is structural_tag',
     "reasoning_effort": "none: enable_thinking false; else in chat_template_kwargs",
     "reasoning": "of a chat, {max_tokens, effort, enabled}: thinking_budget_tokens, reasoning_effort, "
     "enable_thinking",
-    "structured_outputs": "vLLM's json, regex, choice, grammar: json_schema, regex, choice, grammar",
+    "structured_outputs": "vLLM's json, regex, choice, grammar, structural_tag: json_schema, regex, choice, "
+    "grammar, structural_tag",
     "preset": "the fields of this preset (/v1/presets); fields in the body replace them",
 }
 # fmt: on

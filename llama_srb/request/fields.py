@@ -36,6 +36,7 @@ PromptValue: TypeAlias = str | tuple[int, ...] | tuple[Part, ...]
 LogprobsMode: TypeAlias = Literal["raw", "processed", "both"]
 TokenIds: TypeAlias = tuple[int, ...]
 SchemaText = NewType("SchemaText", str)
+TagText = NewType("TagText", str)
 MessagesText = NewType("MessagesText", str)
 ToolsText = NewType("ToolsText", str)
 ObjectText = NewType("ObjectText", str)
@@ -239,7 +240,7 @@ class Override(Sampling):
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
 
 
-STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+STRUCTURES = ("grammar", "json_schema", "regex", "choice", "structural_tag")
 SCHEMA_OPTIONS = ("lenient", "json_additional", "property_order", "json_whitespace")
 MOST_STOPS = 1000  # each token of each sequence is looked up among them
 TOKEN_LISTS = ("stop_token_ids", "allowed_token_ids")
@@ -346,7 +347,8 @@ class CompletionRequest(_Row):
         "others are off. If not given: all, at the scales of --lora.")
     grammar: Annotated[str | None, BeforeValidator(shapes.structure_text("grammar"))] = _row(
         None, "structure", aliases="grammar_string guided_grammar ebnf", neutral="",
-        meaning="A grammar in GBNF that each text must match; the rule root is the whole text.")
+        meaning="A grammar that each text must match: in GBNF, whose rule root is the whole text, or in "
+        "Lark, whose rule start is.")
     json_schema: Annotated[SchemaText | None, BeforeValidator(shapes.schema)] = _row(None, "structure",
         aliases="guided_json", neutral="",
         meaning="Each text is JSON that fits this schema, its properties in the schema's order.")
@@ -356,6 +358,10 @@ class CompletionRequest(_Row):
     choice: Annotated[Texts | None, BeforeValidator(shapes.choices)] = _row(None, "structure",
         aliases="guided_choice",
         meaning="Each text is one of these.")
+    structural_tag: Annotated[TagText | None, BeforeValidator(shapes.structural_tag)] = _row(
+        None, "structure", neutral="",
+        meaning="Each text fits this structural tag, vLLM's {format} or {structures, triggers}: free text "
+        "with parts that obey schemas and grammars, which begin and end again and again.")
     lenient: bool = _row(False, "structure", neutral=False,
         meaning="What of a schema has no exact meaning here is left out and named in warnings, with its path; "
         "otherwise it is refused. So it is for tools anyway, but for those that are strict.")
@@ -373,10 +379,10 @@ class CompletionRequest(_Row):
         meaning="White space in JSON under json_schema: none (compact), at most one space or line break with "
         "indentation in a row (one), or any (free).")
     then: Annotated[Then | None, BeforeValidator(read_then)] = _row(None, "structure",
-        meaning="A second answer: {text, json_schema | grammar | regex | choice, max_tokens, stop, "
-        "return_free}. Each text that has ended goes on with text, and then under the structure. The "
-        "request's stop and max_tokens end only the free answer. Only the second one is returned; with "
-        "return_free both, with text between them (in the event stream: an event then).")
+        meaning="A second answer: {text, json_schema | grammar | regex | choice | structural_tag, "
+        "max_tokens, stop, return_free}. Each text that has ended goes on with text, and then under the "
+        "structure. The request's stop and max_tokens end only the free answer. Only the second one is "
+        "returned; with return_free both, with text between them (in the event stream: an event then).")
     diversity: Annotated[str | None, BeforeValidator(shapes.one_of("diversity", DIVERSITIES))] = _row(
         None, "diversity", neutral="none",
         meaning="arithmetic spreads the draws of the n sequences, each still an exact sample; none makes "
@@ -657,6 +663,7 @@ _TYPES: dict[object, str] = {
     Texts: "texts",
     Texts | None: "choices",
     SchemaText | None: "JSON schema",
+    TagText | None: "structural tag",
     bool | None: "bool",
     MessagesText | None: "messages",
     ToolsText | None: "tools",

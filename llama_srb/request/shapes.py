@@ -183,19 +183,26 @@ def structure_text(name: str) -> Callable[[object], object]:
     return normalise
 
 
-def schema(value: object) -> object:
-    """A JSON schema as JSON; it keeps the order of the properties, which is their order in the output."""
-    if value == "":  # absent, as an empty grammar is
-        return None
-    if isinstance(value, str) and is_text(value):
-        try:
-            value = _value_in("json_schema", value)
-        except json.JSONDecodeError as error:
-            where = f"line {error.lineno}, column {error.colno}"
-            raise RequestError(f"json_schema: {where}: {error.msg}", param="json_schema") from None
-    if value is not None and not isinstance(value, dict):
-        raise wrong("json_schema", value, "an object, or one as text")
-    return None if value is None else _as_json("json_schema", value)
+def _object(name: str) -> Callable[[object], object]:
+    """An object, or one as text, as JSON; it keeps the order of properties, which is that in the output."""
+
+    def normalise(value: object) -> object:
+        if value == "":  # absent, as an empty grammar is
+            return None
+        if isinstance(value, str) and is_text(value):
+            try:
+                value = _value_in(name, value)
+            except json.JSONDecodeError as error:
+                where = f"line {error.lineno}, column {error.colno}"
+                raise RequestError(f"{name}: {where}: {error.msg}", param=name) from None
+        if value is not None and not isinstance(value, dict):
+            raise wrong(name, value, "an object, or one as text")
+        return None if value is None else _as_json(name, value)
+
+    return normalise
+
+
+schema, structural_tag = _object("json_schema"), _object("structural_tag")
 
 
 def _as_json(name: str, value: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from llama_srb.request.shapes import choices, from_json, schema, structure_text, texts
+from llama_srb.request.shapes import choices, from_json, schema, structural_tag, structure_text, texts
 from llama_srb.request.values import INT32_MAX, RequestError, is_text, shown, whole, wrong
 
 
@@ -22,6 +22,7 @@ class Then:
     json_schema: str | None = None
     regex: str | None = None
     choice: tuple[str, ...] | None = None
+    structural_tag: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     return_free: bool = False
@@ -64,11 +65,12 @@ READERS: dict[str, Callable[[object], Any]] = {
     "json_schema": schema,
     "regex": structure_text("regex"),
     "choice": choices,
+    "structural_tag": structural_tag,
     "max_tokens": _max_tokens,
     "stop": texts("stop"),
     "return_free": _switch,
 }
-STRUCTURES = ("grammar", "json_schema", "regex", "choice")
+STRUCTURES = ("grammar", "json_schema", "regex", "choice", "structural_tag")
 
 
 def read_then(value: object) -> object:

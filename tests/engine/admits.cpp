@@ -1,11 +1,15 @@
 // engine-tests --admits: whether values are admitted by schemas, for benchmarks/structure.py. Each line of stdin is
 // {"schema": text, "values": [texts of JSON], "lenient", "open", "any_order": booleans, "space": name, "texts": how
 // many random ones to make, "seed"}; each line of stdout is {"error": text} or {"warnings": [], "admitted":
-// [booleans], "texts": [], "ms": of the compilation}.
+// [booleans], "texts": [], "ms": of the compilation}. A line for tests/conformance/notations.py is {"kind": "grammar" or
+// "structural_tag", "text", "texts": [those to admit]}. There is no model, so that none has tokens.
 #include "cases.h"
 
 #include "grammar/automaton.h"
+#include "grammar/gbnf.h"
+#include "grammar/lark/lark.h"
 #include "grammar/schema/compile.h"
+#include "grammar/structural_tag.h"
 #include "util/json.h"
 
 #include <algorithm>
@@ -162,17 +166,45 @@ std::string random_text(automaton & machine, std::mt19937 & random) {
     return "";
 }
 
-json answer(const json & line) {
-    schema::options given;
-    given.lenient          = line.value("lenient", false);
-    given.open             = line.value("open", false);
-    given.any_order        = line.value("any_order", false);
+schema::options::spaces space_of(const json & line) {
     const std::string name = line.value("space", "one");
-    given.space            = name == "free"      ? schema::options::free
-                             : name == "compact" ? schema::options::compact
-                                                 : schema::options::one;
-    using clock            = std::chrono::steady_clock;
-    const auto begin       = clock::now();
+    return name == "free"      ? schema::options::free
+           : name == "compact" ? schema::options::compact
+                               : schema::options::one;
+}
+
+json answer_notation(const json & line) {
+    schema::options given;
+    given.space            = space_of(line);
+    const std::string text = line["text"];
+    embedded_schemas  schemas(given);
+    json              out = {{"admitted", json::array()}};
+    try {
+        const notation_text in("grammar", text);
+        automaton machine(line["kind"] == "structural_tag" ? read_structural_tag(text, nullptr, schemas)
+                          : is_lark(text)                  ? read_lark(in, nullptr, schemas)
+                                                           : read_gbnf(in, nullptr));
+        for (const json & one : line["texts"]) {
+            const int32_t at = machine.step_by_text(automaton::first, one.get<std::string>());
+            out["admitted"].push_back(at != automaton::dead && machine[at].may_end);
+        }
+    } catch (const std::exception & e) {
+        return {{"error", e.what()}};
+    }
+    return out;
+}
+
+json answer(const json & line) {
+    if (line.contains("kind")) {
+        return answer_notation(line);
+    }
+    schema::options given;
+    given.lenient    = line.value("lenient", false);
+    given.open       = line.value("open", false);
+    given.any_order  = line.value("any_order", false);
+    given.space      = space_of(line);
+    using clock      = std::chrono::steady_clock;
+    const auto begin = clock::now();
     const auto ms = [&] { return std::chrono::duration<double, std::milli>(clock::now() - begin).count(); };
     schema::compiled made;
     try {

@@ -25,6 +25,7 @@ void add_text_cases(std::vector<test_case> & cases);
 void add_sampler_cases(std::vector<test_case> & cases);
 void add_salt_cases(std::vector<test_case> & cases);
 void add_schema_cases(std::vector<test_case> & cases);
+void add_notation_cases(std::vector<test_case> & cases);
 
 // The answer of --admits to one line, as text.
 std::string admit_line(const std::string & line);

@@ -65,6 +65,7 @@ int main(int argc, char ** argv) {
     add_sampler_cases(cases);
     add_salt_cases(cases);
     add_schema_cases(cases);
+    add_notation_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const test_case & c : cases) {
             printf("%s\n", c.name.c_str());

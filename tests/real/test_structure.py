@@ -94,12 +94,22 @@ GBNFS = [
     ('root ::= n\nn ::= "(" ("a" | n2) ")"\nn2 ::= "[" n3? "]"\nn3 ::= "b"', "(a) ([]) ([b])"),
     ('root ::= <[66]> | !<[67]>{0} "z"', "b z"),
     ('root ::= "a" <|endoftext|>', "a"),
+    ('start: x~1..2 "b"i\nx: [A]\nA: "a"', "b B ab aB aab aaB"),
+    ('start: "a" <|endoftext|> | <[66]> "x" | <[67-68]>', "a bx c d"),
+    ('start: %json {"enum": [1, "}"]} | "!" %regex {"substring_chunks": ["a", "bc"]}', '1 "}" ! !a !bc !abc'),
 ]
 
 
 @each_row(("grammar", "texts"), GBNFS)
 def test_a_grammar_generates_exactly_its_texts(engine: Lines, grammar: str, texts: str) -> None:
     assert all_of(engine, grammar=grammar) == set(texts.split())
+
+
+@pytest.mark.parametrize("grammar", ['root ::= !<[66]> "z"', 'start: (<[^66,67]> | <[*]>) "z"'])
+def test_an_end_of_the_text_is_no_other_token(engine: Lines, grammar: str) -> None:
+    texts = finished(engine.generate(prompt="x", n=500, max_tokens=20, sampling=WILD, grammar=grammar))
+    assert len(set(texts)) > 50
+    assert all(text.endswith("z") for text in texts)
 
 
 def test_a_grammar_may_be_recursive(engine: Lines) -> None:
@@ -176,6 +186,70 @@ def test_properties_come_in_the_order_of_a_schema_that_is_text(engine: Lines) ->
     one = schema(z={"type": "null"}, b={"type": "null"}, a={"type": "null"})
     for text in finished(engine.generate(**ONCE | {"json_schema": json.dumps(one)})):
         assert list(json.loads(text)) == ["z", "b", "a"]
+
+
+# Free text with parts that obey
+
+CALL = {"begin": "e[", "content": {"type": "json_schema", "json_schema": {"enum": [1, "]"]}}, "end": "]"}
+OPEN = r'(?:e(?:\[(?:1|"(?:\](?:")?)?)?)?)?'  # the beginning of a call
+TAGS: list[tuple[Request, str]] = [
+    ({"type": "triggered_tags", "triggers": ["e"], "tags": [CALL]}, r'(?:[^e]|e\[(?:1|"\]")\])*'),
+    ({"type": "triggered_tags", "triggers": ["e"], "tags": [CALL], "at_least_one": True, "excludes": ["a"]},
+     r'e\[(?:1|"\]")\](?:[^ea]|e\[(?:1|"\]")\])*'),
+    ({"type": "any_text", "excludes": ["e", "th"]}, r"(?:(?!th)[^e])*"),
+    ({"type": "tag", "begin": "[", "content": {"type": "any_text"}, "end": "e"}, r"\[[^e]*e?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sampling", [{"seed": 1}, WILD])
+def test_free_text_has_parts_that_obey_again_and_again(engine: Lines, sampling: Request) -> None:
+    own = {"max_tokens": 80, "sampling": sampling | {"ignore_eos": True}}
+    repeated = 0
+    for given, pattern in TAGS:
+        for text in engine.generate(**ONCE | own | {"structural_tag": {"format": given}}).texts:
+            assert re.fullmatch(f"(?:{pattern}){OPEN}", text, re.DOTALL), text
+            repeated += text.count("e[") > 1
+    assert repeated > 4
+
+
+def test_free_text_may_end_where_its_format_does(engine: Lines) -> None:
+    given = {
+        "format": {"type": "triggered_tags", "triggers": ["e"], "tags": [CALL], "stop_after_first": True}
+    }
+    texts = finished(
+        engine.generate(prompt="x", n=500, max_tokens=200, sampling=WILD, structural_tag=json.dumps(given))
+    )
+    assert len({text[-1:] == "]" for text in texts}) == 2
+    for text in texts:
+        assert re.fullmatch(r'[^e]*(?:e\[(?:1|"\]")\])?', text, re.DOTALL), text
+
+
+LEGACY = {"structures": [{"begin": "e[", "schema": {"enum": [1, "]"]}, "end": "]"}], "triggers": ["e"]}
+
+
+def test_each_api_takes_a_structural_tag() -> None:
+    tag = {"type": "structural_tag", "format": TAGS[0][0]}
+    few: Request = {"n": 8, "max_tokens": 60, "seed": 3, "stop": "."}
+    prompt, chat = few | {"prompt": "Once"}, few | {"messages": HELLO}
+    bodies: list[tuple[str, Request]] = [
+        ("/v1/completions", prompt | {"stream": False, "structural_tag": tag}),
+        ("/openai/v1/completions", prompt | {"structured_outputs": {"structural_tag": json.dumps(tag)}}),
+        ("/v1/chat/completions", chat | {"response_format": tag}),
+        ("/v1/chat/completions", chat | {"response_format": {"type": "structural_tag", **LEGACY}}),
+    ]
+    with serving() as server:
+        streamed = server.events(prompt | {"structural_tag": tag})
+        texts = ["".join(one.get("text", "") for one in streamed if one.get("index") == i) for i in range(8)]
+        for path, body in bodies:
+            status, answer = server.json("POST", path, body)
+            assert status == 200, answer
+            texts += [
+                one["message"]["content"] if "message" in one else one["text"] for one in answer["choices"]
+            ]
+    assert len(texts) == 40
+    assert sum("e[" in text for text in texts) > 20
+    for text in texts:
+        assert re.fullmatch(TAGS[0][1] + OPEN, text, re.DOTALL), text
 
 
 # Over HTTP and on the command line

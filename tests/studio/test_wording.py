@@ -11,7 +11,7 @@ from tests.support.steps import LONG, act, ask, cards, choose, settings, streami
 
 ROOT = Path(__file__).parents[2]
 AWAY = "Can't reach the server. Your writing is safe in this browser; reconnecting…"
-FORMATS = ["No limit", "List", "Regular expression", "JSON schema", "Grammar"]
+FORMATS = ["No limit", "List", "Regular expression", "JSON schema", "Grammar", "Structural tag"]
 
 
 def test_the_first_page_says_where_suggestions_appear(page: Page) -> None:

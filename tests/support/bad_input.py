@@ -225,7 +225,7 @@ CONTINUED = [
 ]  # fmt: skip
 
 
-FORMATS = 'an object whose type is "text", "json_object" or "json_schema"'
+FORMATS = 'an object whose type is "text", "json_object", "json_schema" or "structural_tag"'
 
 
 def structure(name: str, text: Any, message: str) -> Case:
@@ -251,15 +251,34 @@ STRUCTURES = [
           response_format={"type": "json_schema"}),
     field("response_format and json_schema", "only one of response_format and json_schema may be given",
           response_format={"type": "json_object"}, json_schema={}),
-    field("structured_outputs 7", "structured_outputs is 7; it must be an object: json, regex, choice, grammar",
+    field("structured_outputs 7", "structured_outputs is 7; it must be an object: json, regex, choice, grammar, "
+          "structural_tag",
           structured_outputs=7),
     structure("grammar", 'root ::= "a', 'grammar: line 1, column 10: the text has no closing "'),
     structure("grammar", 'root ::= "a"\nb = "c"', 'grammar: line 2, column 3: expected ::=, found "="'),
     structure("grammar", "root ::= x\n", "grammar: line 1, column 10: there is no rule x"),
     structure("grammar", 'x ::= "a"\n', "grammar: line 2, column 1: there is no rule root"),
-    structure("grammar", 'root ::= x\nx ::= x? "a"',
-              "grammar: line 2, column 1: this rule refers to itself before any character (left recursion); a character "
-              "must come before the reference"),
+    structure("grammar", 'root ::= root "a"', "grammar: line 1, column 1: no text fits it"),
+    structure("grammar", 'start: "a" NAME\n%ignore " "',
+              "grammar: line 2, column 1: %ignore says what a lexer leaves out between terminals; there is no lexer here: "
+              "write it into the rules"),
+    structure("grammar", 'start: A\nA.2: "a"', "grammar: line 2, column 2: a priority says which of two readings a lexer "
+              "takes; there is no lexer here, and all readings are allowed"),
+    structure("grammar", "start: /a(?=b)/",
+              "grammar: line 1, column 10: a group is (…), (?:…) or (?flags:…) with the flags i and s; no look-around, "
+              "no names"),
+    structure("grammar", 'start: %json {"type": "word"}', 'grammar: line 1, column 8: %json: /type: "word" is no type'),
+    structure("structural_tag", {"format": {"type": "sequence", "elements": [{"type": "word"}]}},
+              "structural_tag: /format/elements/0/type: word is not read here; there are any_text, any_tokens, "
+              "const_string, dispatch, exclude_token, grammar, json_schema, optional, or, plus, regex, repeat, sequence, "
+              "star, tag, tags_with_separator, token, token_dispatch, token_triggered_tags, triggered_tags"),
+    structure("structural_tag", {"format": {"style": "qwen_xml", "type": "json_schema", "json_schema": {}}},
+              "structural_tag: /format/style: arguments are written as json here, in no other style"),
+    structure("structural_tag", {"format": {"type": "json_schema", "json_schema": {"properties": {"a": {"type": "b"}}}}},
+              'structural_tag: /format/json_schema/properties/a/type: "b" is no type'),
+    structure("structural_tag", {"structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}], "triggers": ["<b"]},
+              "structural_tag: /structures/0/begin: no trigger begins it"),
+    field("structural_tag 7", "structural_tag is 7; it must be an object, or one as text", structural_tag=7),
     structure("regex", "a(b", "regex: line 1, column 2: the group has no closing )"),
     structure("regex", "ab(?=c)",
               "regex: line 1, column 3: a group is (…) or (?:…); no look-around, no names, no flags"),
@@ -311,7 +330,7 @@ STORIES = [
          path="/v1/events"),
 ]  # fmt: skip
 
-THEN_FIELDS = "text, grammar, json_schema, regex, choice, max_tokens, stop, return_free"
+THEN_FIELDS = "text, grammar, json_schema, regex, choice, structural_tag, max_tokens, stop, return_free"
 
 
 def then(what: str, message: str, param: str = "text", **fields: Any) -> Case:

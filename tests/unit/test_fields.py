@@ -136,7 +136,8 @@ PLAIN: list[dict[str, Any]] = [
     {"prompt": "Once", "rank_by": "certainty", "finish": {"first": 6}, "prune": {"at": [8, 16], "keep": 2}},
     {"prompt": "Once", "then": {"text": "So:", "json_schema": {}, "stop": ["a"], "max_tokens": 9}},
     *({"prompt": "Once", name: text} for name, text in
-      {"grammar": 'root ::= "a"', "json_schema": {"type": "object"}, "regex": "a+", "choice": ["a"]}.items()),
+      {"grammar": 'root ::= "a"', "json_schema": {"type": "object"}, "regex": "a+", "choice": ["a"],
+       "structural_tag": {"format": {"type": "any_text"}}}.items()),
 ]  # fmt: skip
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "He"}]
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {}}}

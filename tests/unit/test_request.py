@@ -138,6 +138,7 @@ VALUES: dict[str, Any] = {
     "json_whitespace": "free",
     "regex": "x",
     "choice": ["x"],
+    "structural_tag": {"format": {"type": "any_text"}},
     "diversity": "arithmetic",
     "first_token": "distinct",
     "rank_by": "typical",
@@ -390,6 +391,8 @@ def test_banned_phrases_and_banned_tokens_share_a_field_of_other_servers() -> No
 
 SCHEMA = {"type": "object", "properties": {"z": {}, "a": {}}}
 SCHEMA_TEXT = '{"type":"object","properties":{"z":{},"a":{}}}'
+TAG = {"type": "structural_tag", "format": {"type": "json_schema", "json_schema": SCHEMA}}
+TAG_TEXT = '{"type":"structural_tag","format":{"type":"json_schema","json_schema":' + SCHEMA_TEXT + "}}"
 
 
 @each_row(
@@ -414,6 +417,9 @@ SCHEMA_TEXT = '{"type":"object","properties":{"z":{},"a":{}}}'
         ),
         ({"structured_outputs": {"json": SCHEMA}}, "json_schema", SCHEMA_TEXT),
         ({"structured_outputs": {"regex": "x", "choice": None}}, "regex", "x"),
+        ({"structural_tag": TAG}, "structural_tag", TAG_TEXT),
+        ({"response_format": TAG}, "structural_tag", TAG_TEXT),
+        ({"structured_outputs": {"structural_tag": TAG_TEXT}}, "structural_tag", TAG_TEXT),
     ],
 )
 def test_each_notation_of_a_structure_reaches_the_engine(

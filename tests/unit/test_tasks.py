@@ -119,7 +119,7 @@ WRONG = [
     ("recall = { memory = 'bible', position = 'end' }", 'tasks.a in FILE: recall.position is "end"; it must '
      'be "turn" or "prelude"'),
     ("bias_prompt = 'As JSON:'", "tasks.a in FILE: bias_prompt needs one of grammar, json_schema, regex, "
-     "choice, json_schema_file"),
+     "choice, structural_tag, json_schema_file"),
 ]  # fmt: skip
 
 

@@ -1094,59 +1094,22 @@ std::optional<sequence> compiler::argument(const call_form::member & m, const te
 
 // An alternative that no finite text fits would let a text begin that can never end.
 void compiler::remove_endless() {
-    std::vector<bool> ends(rules.starts.size());
-    const auto        may_end = [&](int32_t i) {
-        for (; rules.elements[i].what != element::end; i++) {
-            const element & e = rules.elements[i];
-            if (e.what == element::rule && e.low > 0 && !ends[e.value]) {
-                return false;
-            }
-        }
-        return true;
-    };
-    std::vector<std::vector<int32_t>> users(rules.starts.size()); // rules that name a rule
-    std::vector<int32_t>              open;
-    for (size_t r = 0; r < rules.starts.size(); r++) {
-        open.push_back((int32_t) r);
-        for (int32_t i : rules.starts[r]) {
-            for (; rules.elements[i].what != element::end; i++) {
-                if (rules.elements[i].what == element::rule) {
-                    users[rules.elements[i].value].push_back((int32_t) r);
-                }
-            }
-        }
-    }
-    while (!open.empty()) {
-        const int32_t r = open.back();
-        open.pop_back();
-        if (ends[r] || std::none_of(rules.starts[r].begin(), rules.starts[r].end(), may_end)) {
-            continue;
-        }
-        ends[r] = true;
-        open.insert(open.end(), users[r].begin(), users[r].end());
-    }
-    if (!ends[0]) {
+    if (!rules.remove_endless()) {
         throw refusal(unwritable.empty()
                           ? "no value fits it"
                           : "the model's template cannot write the argument \"" + unwritable + "\"");
-    }
-    for (size_t r = 0; r < rules.starts.size(); r++) {
-        auto & list = rules.starts[r];
-        list.erase(std::remove_if(list.begin(), list.end(), [&](int32_t i) { return !may_end(i); }),
-                   list.end());
-    }
-    for (element & e : rules.elements) {
-        if (e.what == element::rule && !ends[e.value]) {
-            e.high = 0;
-        }
     }
 }
 
 } // namespace
 
+compiled compile(const std::string & text, const options & given, work_budget & budget) {
+    return compiler(text, given, budget).make();
+}
+
 compiled compile(const std::string & text, const options & given) {
     work_budget budget;
-    return compiler(text, given, budget).make();
+    return compile(text, given, budget);
 }
 
 compiled compile(const call_schema & call, const options & given, work_budget & budget) {

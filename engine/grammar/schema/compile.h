@@ -44,7 +44,8 @@ struct call_schema {
     std::optional<call_form> form;       // nullopt: JSON
 };
 
-// Both throw refusal, or grammar_error where the schema is too large.
+// All throw refusal, or grammar_error where the schema is too large. The budget is that of several schemas.
+compiled compile(const std::string & text, const options & given, work_budget & budget);
 compiled compile(const std::string & text, const options & given);
 compiled compile(const call_schema & call, const options & given, work_budget & budget);
 

@@ -94,6 +94,7 @@ SECOND: dict[str, Schema] = {  # the properties of then
     "json_schema": {"type": ["object", "string"]},
     "regex": {"type": "string"},
     "choice": CHOICES,
+    "structural_tag": {"type": ["object", "string"]},
     "max_tokens": {"type": "integer", "minimum": -1, "maximum": INT32_MAX, "not": {"const": 0}},
     "stop": TEXTS,
     "return_free": {"type": "boolean"},
@@ -133,6 +134,7 @@ COMPONENTS: dict[str, Schema] = {  # by type; a generator of clients makes a cla
     "story": STORY,
     **RANKING,
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
+    "structural tag": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
     "adapters": ADAPTERS,
     "list of objects": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
@@ -150,7 +152,7 @@ OF_TYPE |= {kind: {"$ref": f"#/components/schemas/{_component(kind)}"} for kind 
 CONVERTED_SHAPES: dict[str, Schema] = {
     "response_format": {
         "type": ["object", "null"],
-        "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+        "properties": {"type": {"enum": ["text", "json_object", "json_schema", "structural_tag"]}},
         "required": ["type"],
     },
     "structured_outputs": {"type": ["object", "null"]},

@@ -75,6 +75,7 @@ export const STRUCTURES = {
   regex: "Regular expression",
   json_schema: "JSON schema",
   grammar: "Grammar",
+  structural_tag: "Structural tag",
 };
 
 /** The field of a request that has this structure; none, if its text is empty. */
