@@ -352,8 +352,8 @@ class CompletionRequest(_Row):
         aliases="guided_choice",
         meaning="Each text is one of these.")
     lenient: bool = _row(False, "structure", neutral=False,
-        meaning="What of a schema has no exact meaning here is left out and named in warnings, with its path; "
-        "otherwise it is refused. So it is for tools anyway, but for those that are strict.")
+        meaning="What of a schema has no exact meaning here is left out and named in warnings, with its "
+        "path; otherwise it is refused. So it is for tools anyway, but for those that are strict.")
     json_additional: bool = _row(False, "structure", neutral=False,
         meaning="json_schema as the standard has it: objects may have other properties where "
         "additionalProperties is absent, and a schema without type allows all types.")
