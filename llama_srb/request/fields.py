@@ -363,8 +363,8 @@ class CompletionRequest(_Row):
         meaning="Each text fits this structural tag, vLLM's {format} or {structures, triggers}: free text "
         "with parts that obey schemas and grammars, which begin and end again and again.")
     lenient: bool = _row(False, "structure", neutral=False,
-        meaning="What of a schema has no exact meaning here is left out and named in warnings, with its path; "
-        "otherwise it is refused. So it is for tools anyway, but for those that are strict.")
+        meaning="What of a schema has no exact meaning here is left out and named in warnings, with its "
+        "path; otherwise it is refused. So it is for tools anyway, but for those that are strict.")
     json_additional: bool = _row(False, "structure", neutral=False,
         meaning="json_schema as the standard has it: objects may have other properties where "
         "additionalProperties is absent, and a schema without type allows all types.")

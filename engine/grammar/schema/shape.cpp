@@ -13,7 +13,7 @@ static const size_t n_max_shapes     = 3000;
 static const int    n_max_choices    = 200; // one within the other
 static const int    n_max_depth      = 5;   // levels at which emptiness is looked for
 static const size_t n_max_places     = 1 << 20;
-static const size_t n_max_opposites  = 50;   // alternatives of one keyword
+static const size_t n_max_opposites  = 8;   // alternatives of one keyword
 static const int    n_max_references = 2000; // that lead to each other
 
 // Keywords of schemas that are made here; no reader of JSON puts them into the set of made ones.

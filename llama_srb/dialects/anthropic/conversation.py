@@ -195,7 +195,11 @@ def _tool(name: str, tool: object) -> Json:
         raise wrong(f"{name}.input_schema", schema, "a JSON schema", "tools")
     if description is not None and not isinstance(description, str):
         raise wrong(f"{name}.description", description, "a text", "tools")
-    function: Json = {"name": _field(name, tool, "name"), "description": description or "", "parameters": schema}
+    function: Json = {
+        "name": _field(name, tool, "name"),
+        "description": description or "",
+        "parameters": schema,
+    }
     if tool.get("strict") is True:
         function["strict"] = True
     return {"type": "function", "function": function}

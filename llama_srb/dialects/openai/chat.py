@@ -275,7 +275,9 @@ class Chunks:
         ids = list(start.prompt_token_ids)
         role: ChatChunkChoice = {**self._no_ids, **_unfinished(0, self._role)}
         first = self.writer.frame((role,), {"prompt_token_ids": ids} if ids else {})
-        return self.writer.begin(with_warnings(self._notes, start)) + first + self._roles(range(1, start.count))
+        return (
+            self.writer.begin(with_warnings(self._notes, start)) + first + self._roles(range(1, start.count))
+        )
 
     def _piece(self, event: Stream) -> bytes:
         if event.tool_calls:

@@ -62,7 +62,9 @@ class ChunksOfMany:
             case Start():
                 self._writer.name(self._named)
                 self._choices[event.id].begin(event)
-                return self._writer.begin(with_warnings(self._notes, event)) if event.id == self._named else b""
+                return (
+                    self._writer.begin(with_warnings(self._notes, event)) if event.id == self._named else b""
+                )
             case Done():
                 self._done.append(event)
                 return self._end() if len(self._done) == len(self._choices) else b""
