@@ -13,7 +13,7 @@ static const size_t n_max_shapes     = 3000;
 static const int    n_max_choices    = 200; // one within the other
 static const int    n_max_depth      = 5;   // levels at which emptiness is looked for
 static const size_t n_max_places     = 1 << 20;
-static const size_t n_max_opposites  = 8;   // alternatives of one keyword
+static const size_t n_max_opposites  = 4;    // alternatives of one keyword
 static const int    n_max_references = 2000; // that lead to each other
 
 // Keywords of schemas that are made here; no reader of JSON puts them into the set of made ones.
@@ -930,7 +930,7 @@ bool normaliser::oppose(const std::string & key, const json & value, const waiti
 // The opposite of additionalProperties false, as far as the names are known that may come: one of them must. False: there
 // is none.
 bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) {
-    std::set<std::string> names(p.made.required.begin(), p.made.required.end());
+    std::set<std::string> names;
     for (const part & one : p.made.objects) {
         if (has(*one.what, "properties")) {
             for (const auto & [name, value] : (*one.what)["properties"].items()) {
@@ -950,6 +950,12 @@ bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) 
         }
         return listed;
     };
+    for (const std::string & name : p.made.required) {
+        if (!is_listed(name)) { // it comes anyway
+            add_opposite(out, {{"type", "object"}}, s);
+            return true;
+        }
+    }
     for (const std::string & name : names) {
         if (out.size() - n_before < n_max_opposites && !is_listed(name)) {
             add_opposite(out, {{"type", "object"}, {"required", json::array({name})}}, s);
