@@ -261,7 +261,8 @@ function step(from, to) {
   push(to, back);
   const { story } = session;
   const { moves, nodes } = moved(wanted.moves ?? []);
-  story.current = endOf(story, wanted.current, lengthNow(wanted, back));
+  const isWithin = wanted.place !== undefined && !wanted.moves?.length; // a piece: the same one is the last
+  if (!isWithin) story.current = endOf(story, wanted.current, wanted.length ?? 0);
   store.keep(story, nodes);
   const old = textOf(story);
   const [start, length, by] = patchOf(old, text, wanted.place);
@@ -272,11 +273,6 @@ function step(from, to) {
   refresh(wanted.at);
   setPoint(placeOfCaret());
 }
-
-/** How long the last node of a step's text is before its own text is written again: it may be what was typed.
-    @type {(step: Step, now: Step & {text: string}) => number} */
-const lengthNow = ({ current, length = 0, text = "", piece }, now) =>
-  piece === current ? length + now.text.length - text.length : length;
 
 /** Moves tails and brings pieces back, in order; returns the nodes that have changed, and the moves that take
     back the moves.

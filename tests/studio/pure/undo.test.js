@@ -113,7 +113,7 @@ test("undo gives each character the source that it had, and redo, too", () => {
 /** Undo and redo, with some steps of each. */
 const WAYS = { undo: [canUndo, undo], redo: [canRedo, redo] };
 
-test("undo and redo come to texts with the sources that they had", async () => {
+test("undo and redo come to texts with the sources that they had, after a reload, too", async () => {
   for (let seed = 1; seed <= SEEDS; seed++) {
     const random = randomOf(seed);
     const story = opened(random);
@@ -121,7 +121,12 @@ test("undo and redo come to texts with the sources that they had", async () => {
     const steps = () => asStored().past.length;
     let known = [found()]; // by how many steps undo has
     const done = [];
-    for (let i = 0; i < 12; i++) {
+    for (let i = 0; i < 40; i++) {
+      if (!random.below(6)) {
+        commit();
+        known[steps()] ??= found();
+        reload();
+      }
       const name = random.pick([...Object.keys(DOINGS), "type", "type", "undo", "redo"]);
       done.push(name);
       const before = steps();
