@@ -13,8 +13,9 @@
 
 using json = nlohmann::json;
 
-static const size_t n_max_output  = 64u << 20; // bytes of a prompt, its grammar and its parser
-static const size_t n_max_message = 2000; // bytes of an error of llama.cpp, which may repeat the messages
+static const size_t n_max_output = 64u << 20; // bytes of a prompt, its grammar and its parser
+static const size_t n_max_message =
+    2000; // characters of an error of llama.cpp, which may repeat the messages
 
 const std::vector<field_row> & chat_fields() {
     const value_type                    objects = list_of(any_object());
@@ -166,6 +167,22 @@ std::string text_of(const common_chat_params & made) {
     invalid("messages", "the chat template refuses the messages: " + message);
 }
 
+// What a template says itself, without llama.cpp's report around it; else all of the error.
+std::string words_of(const std::string & error) {
+    static const std::string mark = "Error: Jinja Exception: ";
+    const size_t             at   = error.find(mark);
+    std::string              words;
+    size_t                   n = 0;
+    for (size_t i = at == std::string::npos ? 0 : at + mark.size(); i < error.size(); i++) {
+        n += ((unsigned char) error[i] & 0xC0) != 0x80; // a character begins
+        if (n > n_max_message) {
+            break;
+        }
+        words += error[i] == '\n' ? ' ' : error[i];
+    }
+    return take_utf8(words);
+}
+
 // Runs work with a template in a subprocess with limits. fault: the beginning of the error where a limit is exceeded.
 // schema_field: where a schema comes from; empty: there is none.
 std::string run_template(const std::function<std::string()> & work, const std::string & fault,
@@ -187,9 +204,7 @@ std::string run_template(const std::function<std::string()> & work, const std::s
     }
     std::string made = output.substr(mark + 1);
     if (made[0] == '\0') {
-        std::string message = made.substr(1, n_max_message);
-        std::replace(message.begin(), message.end(), '\n', ' ');
-        refuse(take_utf8(message), schema_field);
+        refuse(words_of(made.substr(1)), schema_field);
     }
     return made;
 }

@@ -274,7 +274,7 @@ step_plan planner::plan(request_lists & requests, prefix_cache & cache, row_list
         sequence_planner sequences(params, requests, cache.tree, turns, made);
         sequences.plan_late_starts();
         sequences.plan_running();
-        prompt_planner(params, requests, cache, rows, made).plan_prompts(n_prefill_budget);
+        prompt_planner(params, requests, cache, rows, turns.prompts, made).plan_prompts(n_prefill_budget);
         sequences.plan_background();
     }
     return made;

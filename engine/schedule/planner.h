@@ -8,6 +8,7 @@
 // Of clients, at what their requests wait for.
 struct planner_turns {
     client_turns starts;     // of sequences
+    client_turns prompts;    // steps in which prompts are computed
     client_turns background; // steps in which texts are scored
 };
 

@@ -2,7 +2,22 @@
 
 #include <algorithm>
 
-// The rest of the step is for prompts, the oldest first.
+// The requests of the plan's priority: clients take turns at being the first of a step, and each one's are in the order
+// of their age. So one's many or long prompts keep another's short one waiting for a step.
+std::vector<request *> prompt_planner::in_turn() const {
+    std::vector<request *> found;
+    for (auto & r : requests.active) {
+        if (r->priority() == plan.whose.priority) {
+            found.push_back(r.get());
+        }
+    }
+    std::stable_sort(found.begin(), found.end(), [this](const request * a, const request * b) {
+        return turns.last_of(a->command->client) < turns.last_of(b->command->client);
+    });
+    return found;
+}
+
+// The rest of the step is for prompts.
 void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
     const int32_t n_others = plan.n_tokens();
     int32_t       n_budget = params.n_batch - n_others;
@@ -10,11 +25,9 @@ void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
         n_budget = std::min(n_budget, std::max(n_prefill_budget, n_prefill_min));
     }
     bool sequences_wait = false; // for a prompt that is not complete: prefix requests let it go first
-    for (auto & r : requests.active) {
+    for (request * r : in_turn()) {
         prompt_state & prompt = r->prompt;
-        if (r->priority() != plan.whose.priority) {
-            continue;
-        }
+        oldest_is_planned     = oldest_is_planned || r == requests.active.front().get();
         if (!prompt.cells && may_begin(*r)) {
             begin(*r);
         }
@@ -26,10 +39,14 @@ void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
             continue;
         }
         if (prompt.first_row && prompt.cells->n_past() == r->n_prompt()) {
-            plan.prompts.push_back({r.get(), -1});
+            plan.prompts.push_back({r, -1});
             continue;
         }
-        n_budget -= add_tokens(*r, n_budget);
+        const int32_t n = add_tokens(*r, n_budget);
+        n_budget -= n;
+        if (n > 0) {
+            turns.take(r->command->client);
+        }
     }
     plan.n_prefill = plan.n_tokens() - n_others;
 }
@@ -47,10 +64,14 @@ bool prompt_planner::may_begin(const request & r) const {
     return (first || r.prefix_only() || starts()) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
 }
 
-// Cells that this prompt leaves to scored texts of the oldest request: they are planned behind prompts, and could wait
-// for ever while younger prompts are preempted and begin again.
+// Cells that this prompt leaves to the oldest request: to its scored texts, which are planned behind prompts, and to its
+// prompt, if that has not had its turn in this step. They could wait for ever while younger prompts are preempted and
+// begin again.
 int32_t prompt_planner::n_for_oldest(const request & r) const {
     const request & oldest = *requests.active.front();
+    if (!oldest_is_planned && oldest.prompt.cells && !oldest.prompt.ready && plan.whose.serves(oldest)) {
+        return std::min(oldest.n_prompt() - oldest.prompt.cells->n_past(), n_chunk);
+    }
     for (const sequence & s : oldest.sequences) {
         if (&r != &oldest && s.cells && s.kind->is_background()) {
             return std::min(oldest.n_wanted(s) - s.cells->n_past(), n_chunk);

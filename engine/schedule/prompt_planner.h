@@ -8,13 +8,15 @@ const int32_t n_prefill_min = 32; // tokens of prompts in a step, at least, besi
 class prompt_planner {
   public:
     prompt_planner(const planner_params & params, request_lists & requests, prefix_cache & cache,
-                   row_list & rows, step_plan & plan)
-        : params(params), requests(requests), cache(cache), rows(rows), plan(plan) {}
+                   row_list & rows, client_turns & turns, step_plan & plan)
+        : params(params), requests(requests), cache(cache), rows(rows), turns(turns), plan(plan) {}
 
     // n_prefill_budget: tokens of prompts, if the plan has tokens of sequences already.
     void plan_prompts(int32_t n_prefill_budget);
 
   private:
+    std::vector<request *> in_turn() const;
+
     bool may_begin(const request & r) const;
     bool waits_for_another(const request & r) const;
     void begin(request & r);
@@ -28,5 +30,7 @@ class prompt_planner {
     request_lists &        requests;
     prefix_cache &         cache;
     row_list &             rows;
+    client_turns &         turns;
     step_plan &            plan;
+    bool                   oldest_is_planned = false;
 };

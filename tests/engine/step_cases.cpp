@@ -394,6 +394,40 @@ static void run_scores_of_clients() {
                  lines);
 }
 
+// A client's short prompt comes while three long ones of another are computed: the tokens of each in each step.
+static void run_prompts_of_clients() {
+    world_params p;
+    p.n_ctx_seq = 128;
+    p.n_cells   = 512;
+    world      w(p);
+    const auto computed = [&] {
+        const step_plan plan = w.plan();
+        std::string     line;
+        for (const auto & r : w.requests.active) {
+            const auto is_of = [&](const planned_token & t) { return t.cells == r->prompt.cells; };
+            const auto n     = std::count_if(plan.tokens.begin(), plan.tokens.end(), is_of);
+            line += n > 0 ? " " + r->id + std::to_string(n) : "";
+        }
+        w.finish(plan, "*");
+        return line + "\n";
+    };
+    for (const char * id : {"a", "b", "c"}) {
+        asked a  = {id, std::string(40, *id)};
+        a.client = "x";
+        w.ask(a);
+    }
+    std::string lines = computed();
+    asked       d     = {"d", std::string(10, 'd')};
+    d.client          = "y";
+    w.ask(d);
+    lines += computed();
+    lines += computed();
+    expect_equal(" a16\n"
+                 " a6 d10\n" // before the rest of a, b and c
+                 " a15\n",   // and a token of d's sequence
+                 lines);
+}
+
 void add_step_cases(std::vector<test_case> & cases) {
     for (const budget_row & row : budgets) {
         cases.push_back({std::string("prefill budget, ") + row.name, [&row] { run_budget(row); }});
@@ -418,6 +452,7 @@ void add_step_cases(std::vector<test_case> & cases) {
         {"fork, a sequence begins with the cells of another one", run_fork},
         {"score, rows take a bounded number of bytes", run_rows_are_bounded},
         {"score, clients take turns", run_scores_of_clients},
+        {"prompts, clients take turns", run_prompts_of_clients},
         {"score, a chunk beside running sequences", run_chunk_beside_sequences},
     };
     cases.insert(cases.end(), std::begin(others), std::end(others));

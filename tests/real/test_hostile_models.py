@@ -49,3 +49,13 @@ def test_a_template_harms_its_own_chats_only(tmp_path: Path, template: str) -> N
         assert chat.events[-1]["event"] in ("done", "error")
         assert plain.done["completion_tokens"] == 2
         assert status(engine.pid, "VmHWM") < 1 << 20  # KiB; hostile templates run in a subprocess with limits
+
+
+def test_a_template_s_own_words_are_whole(tmp_path: Path) -> None:
+    """Up to 2,000 characters, without llama.cpp's report around them."""
+    for words in ("only user and assistant, please", "w" * 1900 + " END", "ä" * 2000, "ä" * 2500):
+        path = tmp_path / "model.gguf"
+        write_model(path, "llama", chat_template="{{ raise_exception('" + words + "') }}")
+        with Lines("-c", "512", model=path) as engine:
+            (chat,) = engine.answers(engine.send({"op": "chat", "messages": HELLO, "max_tokens": 2}))
+        assert chat.events[-1]["message"] == "the chat template refuses the messages: " + words[:2000]
