@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from llama_srb.request.fields import CHAT, STRUCTURES, CompletionRequest, Override
+from llama_srb.request.fields import CHAT, MOST_BIASES, STRUCTURES, CompletionRequest, Override
 from llama_srb.request.values import RequestError, wrong
 
 
 def check_together(request: CompletionRequest, max_n: int) -> None:
     """RequestError if fields exclude each other."""
     _check_min_tokens(request)
+    _check_biases(request)
     _check_structures(request)
     _check_chat(request)
     _check_then(request)
@@ -27,6 +28,13 @@ def _check_min_tokens(request: CompletionRequest) -> None:
             raise RequestError(
                 f"min_tokens is {low}; it must be at most max_tokens, {high}", param="min_tokens"
             )
+
+
+def _check_biases(request: CompletionRequest) -> None:
+    count = len(request.sampling.logit_bias) + sum(len(own.logit_bias) for own in request.sequences)
+    if count > MOST_BIASES:
+        message = f"logit_bias has {count} entries in all sequences; at most {MOST_BIASES}"
+        raise RequestError(message, param="logit_bias")
 
 
 def _check_structures(request: CompletionRequest) -> None:

@@ -96,6 +96,9 @@ class _Row(BaseModel):
     )
 
 
+MOST_BIASES = 400_000  # of all sequences; more would take the event loop longer than others may wait
+
+
 class Sampling(_Row):
     """The settings of one sequence's samplers; names and defaults are llama.cpp's (common/common.h)."""
 
@@ -214,7 +217,8 @@ class Sampling(_Row):
         meaning="Never end at a stop token.")
     logit_bias: Annotated[LogitBias, BeforeValidator(shapes.logit_bias)] = _row((), "other", neutral=[],
         title="Favour or ban words",
-        meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token.")
+        meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token. "
+        f"At most {MOST_BIASES:,}, those of all sequences counted.")
     samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
         title="Order of the steps",
         meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")

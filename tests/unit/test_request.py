@@ -13,6 +13,7 @@ import pytest
 from llama_srb.request.fields import (
     CANONICAL,
     CHAT,
+    MOST_BIASES,
     ROWS,
     SAMPLING_ROWS,
     STRUCTURES,
@@ -259,6 +260,16 @@ def test_fields_of_whole_numbers_take_only_whole_numbers(name: str) -> None:
 @each_row("name", [name for name, row in ROWS.items() if row.type == "bool"])
 def test_switches_take_only_true_or_false(name: str) -> None:
     assert refusal(**{name: 1}).message == f"{name} is 1; it must be true or false"
+
+
+def test_biases_have_a_bound_for_all_sequences_together() -> None:
+    half = {"logit_bias": [[5, 1]] * (MOST_BIASES // 2)}
+    parsed(n=2, sequences=[half, half])
+    refused = refusal(n=2, logit_bias=[[5, 1]], sequences=[half, half])
+    assert (refused.param, refused.message) == (
+        "logit_bias",
+        "logit_bias has 400001 entries in all sequences; at most 400000",
+    )
 
 
 # What tests/support/bad_input.py has is sent over HTTP and stands there.
