@@ -3,7 +3,7 @@
 Settings stand beside the prompt or in `configuration`; an answer has texts, and the settings that were used.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NotRequired, TypeAlias
@@ -114,10 +114,10 @@ class Answer(Reply):
     def choices(self) -> list[str]:
         return [self._echoed + self.texts[i].text for i in self.ordered]
 
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Prompt):
-            self._echoed += event.text
-        super()._take(event)
+    def take(self, events: Iterable[Event]) -> None:
+        events = list(events)
+        self._echoed += "".join(event.text for event in events if isinstance(event, Prompt))
+        super().take(events)
 
     def body(self) -> Any:
         answer: ConfiguredTexts = {"choices": self.choices, "configuration": self.configuration}

@@ -13,8 +13,6 @@ from tests.support.places import ROOT
 WRITTEN = ROOT / "tests/conformance/schemas/written.jsonl"
 REFUSED = {  # what the engine has no rules for, by the end of the schema's name
     ": FreeSets": "/numbers/uniqueItems: items that must differ have a rule only where they are an enum",
-    "pydantic 1: When": "it is too large",  # an address of at most 65,536 characters
-    ": More": "it is too large",  # one of at most 2,083
     "zod 4: When": "/properties/lasts/pattern: ",  # look-ahead in its midst
 }
 

@@ -267,7 +267,7 @@ STRUCTURES = [
     structure("grammar", "start: /a(?=b)/",
               "grammar: line 1, column 10: a group is (…), (?:…) or (?flags:…) with the flags i and s; no look-around, "
               "no names"),
-    structure("grammar", 'start: %json {"type": "word"}', 'grammar: line 1, column 8: %json: /type: "word" is no type'),
+    structure("grammar", 'start: %json {"type": "word"}', 'grammar: line 1, column 8: %json: /type: "word" is no type; with "lenient": true it is left out'),
     structure("structural_tag", {"format": {"type": "sequence", "elements": [{"type": "word"}]}},
               "structural_tag: /format/elements/0/type: word is not read here; there are any_text, any_tokens, "
               "const_string, dispatch, exclude_token, grammar, json_schema, optional, or, plus, regex, repeat, sequence, "
@@ -275,7 +275,7 @@ STRUCTURES = [
     structure("structural_tag", {"format": {"style": "qwen_xml", "type": "json_schema", "json_schema": {}}},
               "structural_tag: /format/style: arguments are written as json here, in no other style"),
     structure("structural_tag", {"format": {"type": "json_schema", "json_schema": {"properties": {"a": {"type": "b"}}}}},
-              'structural_tag: /format/json_schema/properties/a/type: "b" is no type'),
+              'structural_tag: /format/json_schema/properties/a/type: "b" is no type; with "lenient": true it is left out'),
     structure("structural_tag", {"structures": [{"begin": "<a>", "schema": {}, "end": "</a>"}], "triggers": ["<b"]},
               "structural_tag: /structures/0/begin: no trigger begins it"),
     field("structural_tag 7", "structural_tag is 7; it must be an object, or one as text", structural_tag=7),
@@ -285,9 +285,9 @@ STRUCTURES = [
     structure("regex", "x" * 70_000, "regex has 70000 bytes; it may have 65536"),
     structure("regex", "(a?){100000}", "regex: line 1, column 1: it is too ambiguous: at one place the text can be read "
               "in more than 16384 ways"),
-    structure("json_schema", {"properties": {"a": {"type": "word"}}}, 'json_schema: /properties/a/type: "word" is no type'),
+    structure("json_schema", {"properties": {"a": {"type": "word"}}}, 'json_schema: /properties/a/type: "word" is no type; with "lenient": true it is left out'),
     structure("json_schema", {"type": "string", "pattern": r"(a)\1"},
-              r'json_schema: /pattern: "(a)\1": at character 6: a back-reference has no rule here'),
+              r'json_schema: /pattern: "(a)\1": at character 6: a back-reference has no rule here; with "lenient": true it is left out'),
 ]  # fmt: skip
 
 

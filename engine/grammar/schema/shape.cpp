@@ -100,7 +100,7 @@ static bool has(const json & s, const char * key) {
 void normaliser::refuse(const json & at, const std::string & keyword, const std::string & why) {
     const std::string text = doc.path(at) + (keyword.empty() ? "" : "/" + keyword) + ": " + why;
     if (!given.lenient) {
-        throw refusal(text);
+        throw refusal(text + "; with \"lenient\": true it is left out");
     }
     n_left_out++;
     warn(text + "; it is left out");
@@ -1154,6 +1154,10 @@ bool normaliser::is_empty(const terms & all, int depth) {
 // texts
 //
 
+// A pattern or format beside a length holds for texts of so many characters that this bound allows. Longer ones are valid,
+// too, but few write them, and a schema with them would be too large.
+const int64_t n_written = 400'000;
+
 language normaliser::text_language(const shape & s) {
     language out = every_text();
     for (const language * l : s.texts) {
@@ -1173,8 +1177,12 @@ language normaliser::text_language(const shape & s) {
     }
     if (s.min_length > 0 || s.max_length >= 0) {
         const auto [shortest, longest] = out.lengths();
-        const bool    is_short         = longest >= 0 && s.max_length >= longest;
-        const int64_t most = std::max<int64_t>(s.min_length, 2048); // states of a pattern, times the length
+        const bool is_short            = longest >= 0 && s.max_length >= longest;
+        int64_t    n_edges             = 1; // of a pattern: they are written out for each length
+        for (const auto & state : out.states) {
+            n_edges += (int64_t) state.edges.size();
+        }
+        const int64_t most = std::max(s.min_length, std::clamp<int64_t>(n_written / n_edges, 128, 2048));
         const int64_t high = is_short ? -1 : s.max_length >= most ? most : s.max_length;
         const int64_t low  = shortest >= s.min_length ? 0 : s.min_length;
         if (low > 0 || high >= 0) {
