@@ -411,7 +411,7 @@ def joined(events: list[Any]) -> list[Any]:
 def test_thinking_text_and_calls_are_blocks_of_a_body_and_of_a_stream() -> None:
     content = [
         {"type": "thinking", "thinking": "Hm.", "signature": "unsigned"},
-        {"type": "text", "text": "Wait"},
+        {"type": "text", "text": "Wait", "citations": None},
         {"type": "tool_use", "id": "a1", "name": "weather", "input": {"city": "Ulm"}},
         {"type": "tool_use", "id": "a2", "name": "time", "input": {}},
     ]
@@ -473,7 +473,9 @@ def test_a_message_that_is_cancelled_in_the_queue_begins_and_ends() -> None:
 def test_sequences_that_are_added_are_no_part_of_the_message() -> None:
     added: list[Event] = [Extend("1", 1, 2), Stream("1", 1, "no"), Stop("1", 1, 1, 0, "length")]
     run = [*TEXT[:3], *added, *TEXT[3:]]
-    assert joined(frames(run)) == body(run)["content"] == [{"type": "text", "text": "It is"}]
+    assert (
+        joined(frames(run)) == body(run)["content"] == [{"type": "text", "text": "It is", "citations": None}]
+    )
     late: list[Event] = [TEXT[1], TEXT[2], added[0], TEXT[4], *added[1:], TEXT[-1]]
     assert frames(late)[-2]["delta"]["stop_reason"] == "end_turn"
 
