@@ -31,10 +31,9 @@ class Start:
     """The request is admitted; its prompt is about to be computed.
 
     cut_tokens: those that were cut from the prompt, or from the sequence that it continues.
-    warnings: about schemas, for the client, behind those about the request's fields.
 
-    warnings name fields that are ignored, recalled a task's chunks. story: the parts of the prompt that was
-    made of a story.
+    warnings name fields that are ignored and what of a schema is left out, recalled a task's chunks. story:
+    the parts of the prompt that was made of a story.
     """
 
     count: int

@@ -31,7 +31,6 @@ class StartEvent(Noted):
     """The request is admitted; its prompt is about to be computed.
 
     cut_tokens: those that were cut from the prompt, or from the sequence that it continues.
-    warnings: about schemas, for the client, behind those about the request's fields.
     """
 
     event: Literal["start"]

@@ -119,7 +119,6 @@ class Start:
     """The request is admitted; its prompt is about to be computed.
 
     cut_tokens: those that were cut from the prompt, or from the sequence that it continues.
-    warnings: about schemas, for the client, behind those about the request's fields.
     """
 
     id: Annotated[str, Public(1, place=1)]
@@ -129,7 +128,7 @@ class Start:
     seed: Annotated[int, Public(5, "int")]
     cut_tokens: Annotated[int | None, Public(9)] = None
     prompt_token_ids: Annotated[tuple[int, ...], Public(10, "list[int]")] = ()  # with `return_token_ids`
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about schemas; a client's own come first
 
 
 @dataclass(frozen=True, slots=True)
