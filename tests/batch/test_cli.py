@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked
 from tests.support.batches import ids, line, read, write
 from tests.support.bench import Bench, plain
 from tests.support.served import key_file
@@ -143,7 +144,7 @@ def test_the_lines_of_a_server_that_is_killed_go_to_the_other(
     asked = [part for _, url in urls for part in ("--url", url)]
     command = bench.command("batch", "in.jsonl", "out.jsonl", "--api-key", "bob", *asked)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, **pipes) as batch:  # type: ignore[call-overload]
+    with forked.Popen(command, env=bench.environ, cwd=bench.folder, **pipes) as batch:  # type: ignore[call-overload]
         wait_for(bench, 40)
         urls[0][0].kill()
         _, told = batch.communicate(timeout=PATIENCE)
@@ -164,7 +165,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(bench: Bench, number: si
     write(bench.folder / "in.jsonl", lines(400))
     slow = ("batch", "in.jsonl", "out.jsonl", "--parallel", "4", "--", "--token-delay", "0.02")
     command = bench.command(*slow)
-    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.PIPE) as batch:
+    with forked.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.PIPE) as batch:
         wait_for(bench, 20)
         batch.send_signal(number)
         assert batch.wait(PATIENCE) == 128 + number

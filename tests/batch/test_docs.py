@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from llama_srb.batch.lines import ENDPOINTS
 from llama_srb.batch.records import Status
+from tests.support import forked
 from tests.support.batches import ids, read
 from tests.support.places import ROOT
 from tests.support.serving import serving
@@ -34,7 +34,7 @@ def test_the_command_answers_the_file_as_shown(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(given)
     program, *arguments = shlex.split(command)
     assert program == "llama-srb"
-    ended = subprocess.run(
+    ended = forked.run(
         [sys.executable, "-m", "llama_srb.cli", *arguments],
         cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE,
         check=False,

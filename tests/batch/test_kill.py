@@ -11,6 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.batch.files_api import Files
+from tests.support import forked
 from tests.support.batches import ids, line, read, write
 from tests.support.bench import Bench
 from tests.support.long import amount
@@ -34,7 +35,7 @@ def run_until(bench: Bench, count: int, delay: float, *arguments: str) -> int:
     """Runs the batch, and kills it `delay` seconds after so many lines are there; its exit code."""
     out = bench.folder / "out.jsonl"
     command = bench.command("batch", "in.jsonl", str(out), *arguments)
-    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.DEVNULL) as batch:
+    with forked.Popen(command, env=bench.environ, cwd=bench.folder, stderr=subprocess.DEVNULL) as batch:
         deadline = time.monotonic() + PATIENCE
         while batch.poll() is None and len(complete_lines(out)) < count:
             assert time.monotonic() < deadline

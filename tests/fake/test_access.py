@@ -23,6 +23,7 @@ from llama_srb import config
 from llama_srb.cli.doctor import checks
 from llama_srb.server import lifetime as server
 from llama_srb.serving.keys import api_keys
+from tests.support import forked
 from tests.support.places import ROOT
 from tests.support.rows import each_row
 from tests.support.served import SECRET, Served, Serving, bearer, frames, key_file
@@ -353,7 +354,7 @@ async def test_https_is_served_with_a_certificate(serving: Serving, tmp_path: Pa
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     whole = [sys.executable, "-m", "llama_srb.cli", "keys", *arguments]
-    return subprocess.run(whole, capture_output=True, text=True, check=False, cwd=ROOT)
+    return forked.run(whole, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_keys_are_added_listed_and_revoked(tmp_path: Path) -> None:

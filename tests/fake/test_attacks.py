@@ -25,6 +25,7 @@ from pathlib import Path
 import pytest
 
 from llama_srb.serving.bodies import MAX_LARGE, SHARE
+from tests.support import forked
 from tests.support.bench import Bench
 from tests.support.hostile import PATHS
 from tests.support.processes import status
@@ -77,9 +78,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     command = bench.command("serve", *FLAGS, "--", "--endless")
     with (
         log.open("wb") as stderr,
-        subprocess.Popen(
-            command, env=bench.environ, stdout=subprocess.PIPE, stderr=stderr, text=True
-        ) as process,
+        forked.Popen(command, env=bench.environ, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
     ):
         try:
             assert process.stdout is not None

@@ -19,6 +19,7 @@ import pytest
 from llama_srb.models.cache import Cache, name_from
 from llama_srb.request.fields import ROWS
 from tests.fake_engine import story
+from tests.support import forked
 from tests.support.bench import Bench, plain
 from tests.support.models import write_adapter
 from tests.support.places import FAKE_COMMAND, ROOT, STORYTELLER
@@ -192,9 +193,7 @@ def connectable(host: str, port: int) -> bool:
 
 def test_a_signal_while_loading_stops_it(bench: Bench) -> None:
     command = bench.command("serve", "--", "--no-ready")
-    with subprocess.Popen(
-        command, env=bench.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with forked.Popen(command, env=bench.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
@@ -460,7 +459,7 @@ def running(bench: Bench, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """An endless completion that has printed its first text."""
     command = bench.command("complete", PROMPT, "--max-tokens", "-1", "--jsonl", *arguments)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=bench.environ, cwd=bench.folder, text=True, **pipes) as process:
+    with forked.Popen(command, env=bench.environ, cwd=bench.folder, text=True, **pipes) as process:
         try:
             assert process.stdout is not None
             lines = iter(process.stdout.readline, "")
@@ -483,7 +482,7 @@ def test_a_signal_ends_it_and_leaves_no_engine(bench: Bench, number: signal.Sign
 
 def test_a_signal_while_it_loads_leaves_no_engine(bench: Bench) -> None:
     command = bench.command("complete", PROMPT, "--", "--no-ready")
-    with subprocess.Popen(command, env=bench.environ, stdout=subprocess.PIPE) as process:
+    with forked.Popen(command, env=bench.environ, stdout=subprocess.PIPE) as process:
         while not any(json.loads(line)["what"] == "hanging" for line in journal(bench)):
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)

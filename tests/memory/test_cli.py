@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked
 from tests.support.models import write_model
 from tests.support.places import STORYTELLER
 
@@ -36,7 +36,7 @@ class Folder:
         """Exit code, stdout, stderr."""
         command, *rest = arguments
         argv = [sys.executable, "-m", "llama_srb.cli", "memory", command, "--config", "srb.toml", *rest]
-        done = subprocess.run(argv, cwd=self.path, capture_output=True, text=True, timeout=60, check=False)
+        done = forked.run(argv, cwd=self.path, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout, done.stderr.replace(f"{self.path}/", "")
 
 

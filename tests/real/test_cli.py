@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import forked
 from tests.support.bench import Bench, plain
 from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE
@@ -19,7 +19,7 @@ PROMPT = "Once upon a time,"
 
 def complete(*arguments: str) -> str:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_SRB_")}
-    ended = subprocess.run(
+    ended = forked.run(
         [sys.executable, "-m", "llama_srb.cli", "complete", PROMPT, *arguments],
         env=environ, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip

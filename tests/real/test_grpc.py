@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from llama_srb.config import load
+from tests.support import forked
 from tests.support.places import ROOT
 from tests.support.rpc import SERVING, Rpc, all_of, failure, port_in
 from tests.support.served import running
@@ -33,7 +34,7 @@ recall = { memory = "tales", store_prompts = true, retrieve_prompts = 2 }
 def port() -> Iterator[int]:
     """The gRPC port of a server with the bundled model."""
     command = [sys.executable, str(ROOT / "api.py"), "--port", "0", "--grpc", "0", "--stop-grace", "0"]
-    with subprocess.Popen(
+    with forked.Popen(
         [*command, "--ctx", "8192"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         try:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import forked
 from tests.support.places import ROOT
 from tests.support.serving import LASTING, Server
 from tests.support.waiting import PATIENCE
@@ -68,7 +69,7 @@ class Running(Server):
 @contextlib.contextmanager
 def running(*arguments: str) -> Iterator[Running]:
     command = [*API, "--port", "0", "--ctx", "16384", "--stop-grace", "0", *arguments, "--", *LASTING]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout
             yield Running(process.stdout.readline().split()[0], process.pid, process)

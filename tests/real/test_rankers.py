@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ import pytest
 from llama_srb import Client
 from llama_srb.bundled import CHECKOUT
 from tests.real.test_cli import complete
+from tests.support import forked
 from tests.support.encoder import CONTEXT, write_encoder
 from tests.support.places import ROOT
 from tests.support.serving import Server, serving
@@ -230,7 +230,7 @@ def test_a_vote_without_answers_has_an_empty_list(server: Server) -> None:
     ids=["embeddings", "judge", "following"],
 )
 def test_the_command_line_has_no_other_model_without_a_server(by: dict[str, Any], message: str) -> None:
-    ended = subprocess.run(
+    ended = forked.run(
         [sys.executable, "-m", "llama_srb.cli", "complete", "Once", "--rank-by", json.dumps(by)],
         cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip

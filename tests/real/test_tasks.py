@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,6 +13,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 
+from tests.support import forked
 from tests.support.models import CHAT_TOKENS, write_adapter, write_model
 from tests.support.places import ROOT
 from tests.support.rows import each_row
@@ -199,7 +199,7 @@ def test_the_prelude_is_computed_before_the_first_request(tmp_path: Path) -> Non
 def test_the_start_refuses_preludes_of_more_than_half_of_the_context(tmp_path: Path) -> None:
     (tmp_path / "srb.toml").write_text(f"[tasks.long]\nprelude = '{'word ' * 200}'\n")
     command = [sys.executable, str(ROOT / "api.py"), "--port", "0", "--ctx", "256", "--config", "srb.toml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = forked.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "pin task long: " in done.stderr.splitlines()[-1]
 
@@ -356,7 +356,7 @@ def test_the_check_of_a_file_refuses_no_prelude_that_the_start_takes(tmp_path: P
     file, prelude = tmp_path / "srb.toml", "Once upon a time, " * 150 if not ctx else " little" * 150
     file.write_text(f'{ctx}[tasks.long]\nprelude = "{prelude}"\n')
     command = [sys.executable, "-m", "llama_srb.cli", "config", "check", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = forked.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "the preludes of long need about" in done.stderr
     with serving("--config", str(file)) as server:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import forked
 from tests.support.places import ROOT
 from tests.support.serving import Server, serving
 
@@ -59,9 +60,7 @@ def test_with_a_folder_of_prefixes_it_is_computed_once(file: Path, tmp_path: Pat
     command = [sys.executable, str(ROOT / "api.py"), "--port", "0", *flags, "--prompt-file", str(file)]
     counts = []
     for _ in range(2):
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as server:
+        with forked.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr
             found = (
                 re.search(r"warm-up: (\d+) tokens, (\d+) of them cached", line) for line in server.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from llama_srb.config import load
 from llama_srb.serving.task_drafts import draft_of
 from llama_srb.tasks import Task, read
 from tests.studio.tuning import EXACT, PROMPT, run, texts, toml_of, tuning, view
+from tests.support import forked
 from tests.support.places import ROOT
 from tests.support.serving import Server, serving
 
@@ -47,7 +47,7 @@ def test_the_exported_task_is_accepted_and_gives_the_same_texts(
     expect(page.get_by_role("status").filter(has_text="copied")).to_be_attached()
     assert page.evaluate("navigator.clipboard.readText()") == file.read_text()
     command = [sys.executable, "-m", "llama_srb.cli", "config", "check", str(file)]
-    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    checked = forked.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     with serving("--config", str(file), *EXACT) as server:
         events = server.events({"prompt": PROMPT, "seed": 11}, "/v1/tasks/story/completions")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support import forked
 from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.waiting import PATIENCE
 
@@ -44,7 +45,7 @@ class Bench:
         }
 
     def run(self, *arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return forked.run(
             self.command(*arguments),
             env=self.environ | environ,
             cwd=self.folder,
@@ -59,7 +60,7 @@ class Bench:
     def serving(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         """Runs a server; yields it and the first line that it prints."""
         command = self.command("serve", *arguments)
-        with subprocess.Popen(
+        with forked.Popen(
             command,
             env=self.environ,
             cwd=self.folder,

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support import forked
 from tests.support.places import ROOT
 
 LASTING = ("--override-kv", "llama.context_length=int:8192")
@@ -60,7 +61,7 @@ class Server:
 def serving(*arguments: str) -> Iterator[Server]:
     """Runs ./api.py on a free port for the length of the block."""
     command = [sys.executable, str(ROOT / "api.py"), "--port", "0", "--stop-grace", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with forked.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout
             line = process.stdout.readline()
