@@ -22,7 +22,7 @@ from typing import Any
 from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE
 
-AT_START = ("PYTHON", "LANG", "LC_", "SSL_", "LD_", "TZ", "MALLOC_")  # beginnings of variables
+AT_START = ("PYTHON", "COVERAGE_", "LANG", "LC_", "SSL_", "LD_", "TZ", "MALLOC_")  # beginnings of variables
 COMMANDS: dict[
     tuple[str, ...], tuple[str, ...]
 ] = {  # how a command line begins, and what llama_srb.cli gets for that
