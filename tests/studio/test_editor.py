@@ -257,6 +257,33 @@ def test_escape_leads_from_the_cards_back_to_the_caret(page: Page) -> None:
     expect(editor(page)).to_have_value(OPENING[:-3] + "x" + OPENING[-3:])
 
 
+NATIVE = """([text, at]) => {
+    const area = document.querySelector("textarea.native") ?? document.createElement("textarea");
+    area.className = "native";
+    area.style = "position: fixed; inset: 0 0 auto 0; height: 9em; z-index: 9";
+    document.body.append(area);
+    area.value = text;
+    area.focus();
+    area.setSelectionRange(at, at);
+}"""
+AREA = "one => [one.value, one.selectionStart, one.selectionEnd]"
+
+
+@each_row("key", ["Backspace", "Shift+Backspace", "Delete", "Home", "Shift+Home", "End", "Shift+End"])
+def test_a_key_does_where_a_line_begins_with_blanks_what_it_does_in_a_text_area(page: Page, key: str) -> None:
+    """CodeMirror is made for programs, too, where blanks at the begin of a line mean something else."""
+    text = "One.\n   two\n\n\t 3\n  "
+    for at in range(len(text) + 1):
+        compose(page, text)
+        editor(page).evaluate("(one, at) => one.setSelectionRange(at, at)", at)
+        page.keyboard.press(key)
+        found = editor(page).evaluate(AREA)
+        page.evaluate(NATIVE, [text, at])
+        page.keyboard.press(key)
+        assert found == page.locator("textarea.native").evaluate(AREA), f"{text[:at]}|{text[at:]}"
+        page.evaluate("document.querySelector('textarea.native').remove()")
+
+
 # ---- what is seen -------------------------------------------------------------------------------------
 
 

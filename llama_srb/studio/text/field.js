@@ -10,6 +10,7 @@ import {
   Decoration,
   EditorState,
   EditorView,
+  indentUnit,
   insertNewline,
   keymap,
   placeholder,
@@ -58,6 +59,26 @@ const attributes = () => ({
   writingsuggestions: "true",
 });
 
+/** Moves the caret, or the end of the selection, to the begin of the line: first as it is wrapped, then of all
+    of it. CodeMirror's own stops behind the blanks there, as one wants it in a program.
+    @type {(view: any, isSelecting?: boolean) => boolean} */
+function toBegin(view, isSelecting = false) {
+  const { selection } = view.state;
+  const { main } = selection;
+  const here = view.moveToLineBoundary(main, false);
+  const begin = here.head === main.head ? view.moveToLineBoundary(main, false, false) : here;
+  const next = selection.replaceRange(isSelecting ? main.extend(begin.head) : begin);
+  view.dispatch({ selection: next, scrollIntoView: true, userEvent: "select" });
+  return true;
+}
+
+const begins = { run: toBegin, shift: (view) => toBegin(view, true), preventDefault: true };
+const KEYS = [
+  { key: "Enter", run: insertNewline, shift: insertNewline },
+  { key: "Home", ...begins },
+  { mac: "Cmd-ArrowLeft", ...begins },
+];
+
 /** Shows the text in an element; returns the end of that.
     @type {(parent: Element, extensions: any[]) => () => void} */
 export function open(parent, extensions) {
@@ -69,7 +90,8 @@ export function open(parent, extensions) {
     extensions: [
       extensions,
       found,
-      keymap.of([{ key: "Enter", run: insertNewline, shift: insertNewline }, ...standardKeymap]),
+      keymap.of([...KEYS, ...standardKeymap]),
+      indentUnit.of(" "), // or Backspace takes several blanks at once where a line begins
       EditorState.lineSeparator.of("\n"), // the only one, so that places are those of the page's text
       EditorView.lineWrapping,
       EditorView.perLineTextDirection.of(true),
