@@ -284,6 +284,23 @@ def test_a_key_does_where_a_line_begins_with_blanks_what_it_does_in_a_text_area(
         page.evaluate("document.querySelector('textarea.native').remove()")
 
 
+FOCUS = """one => {
+    document.querySelector(".saved").focus();
+    one.setSelectionRange(3, 3);
+    one.focus();
+    const {anchorNode, anchorOffset} = getSelection();
+    return [anchorNode.data, anchorOffset, one.selectionStart];
+}"""
+
+
+def test_a_caret_that_the_page_moves_while_a_button_has_the_focus_is_there_for_the_next_key(
+    page: Page,
+) -> None:
+    """The browser has a caret of its own, which it would bring back with the focus."""
+    compose(page, "One small and")
+    assert editor(page).evaluate(FOCUS) == ["One small and", 3, 3]
+
+
 # ---- what is seen -------------------------------------------------------------------------------------
 
 

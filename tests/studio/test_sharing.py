@@ -105,6 +105,33 @@ def test_a_story_of_the_phone_is_on_the_laptop_and_what_is_added_there_comes_bac
     assert kept(keeper) == [("The fox", "kept")]
 
 
+def test_the_caret_stays_between_its_words_when_another_device_changes_what_is_before(
+    visit: Visit, keeper: Server
+) -> None:
+    phone, laptop = two(visit, keeper, "Once upon a time")
+    go(phone, "Control+Home")
+    for _ in "Once upon":
+        phone.keyboard.press("ArrowRight")
+    write(laptop, "Listen! Once upon a time")
+    learn(phone)
+    expect(editor(phone)).to_have_value("Listen! Once upon a time")
+    phone.keyboard.press("Escape")
+    phone.keyboard.type(" x")
+    shared(phone)
+    phone.get_by_role("button", name="Stories", exact=True).click()
+    phone.get_by_role("button", name="New story").click()
+    expect(editor(phone)).to_have_value("")
+    phone.keyboard.press("Escape")
+    learn(laptop)
+    expect(editor(laptop)).to_have_value("Listen! Once upon x a time")
+    write(laptop, "Once upon x a time")
+    write(phone, "Another one")
+    open_story(phone, "The fox")
+    expect(editor(phone)).to_have_value("Once upon x a time")
+    phone.keyboard.type("y")
+    expect(editor(phone)).to_have_value("Once upon xy a time")
+
+
 def without_etag(route: Route) -> None:
     """Answers as a proxy that changes bodies and knows no versions of them."""
     answer = route.fetch()

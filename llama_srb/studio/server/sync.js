@@ -6,6 +6,7 @@
 
 import { finished, leaveAll } from "../candidates/stopping.js";
 import { ours } from "../files/exchange.js";
+import { moveCaret } from "../story/carets.js";
 import { list, REMOVED, replaceOpen } from "../story/library.js";
 import { lay, merge, withTokens } from "../story/merge.js";
 import { session } from "../story/session.js";
@@ -198,7 +199,7 @@ async function forget({ id }) {
 async function fetchStory(entry, head) {
   const { story } = await load(entry);
   const older = head && (await store.load(head.id));
-  return take(older ? withTokens(story, older) : story, entry, head?.changed);
+  return take(older ? withTokens(story, older) : story, entry, head?.changed, older);
 }
 
 /** @type {(entry: Listed) => Promise<{story: Story, version: string}>} */
@@ -208,18 +209,20 @@ async function load({ id, version: listed }) {
   return { story: ours(await response.json(), id), version };
 }
 
-/** Puts a version in place of the story as it was at its time `at`; false if that has changed since.
-    @type {(story: Story, entry: Listed, at?: number) => Promise<boolean>} */
-async function take(story, { version, state }, at) {
+/** Puts a version in place of `older`, the story as it was at its time `at`; false if that has changed since.
+    @type {(story: Story, entry: Listed, at?: number, older?: Story | null) => Promise<boolean>} */
+async function take(story, { version, state }, at, older) {
   story.trashed = state === "trash" ? story.changed : null;
   story.base = { version, at: story.changed };
-  return place(story, at);
+  return place(story, at, older);
 }
 
-/** @type {(story: Story, at?: number) => Promise<boolean>} */
-async function place(story, at) {
-  if (story.id !== session.story.id) return store.replace(story, at);
-  return replaceOpen(story, at) && store.flush();
+/** @type {(story: Story, at?: number, older?: Story | null) => Promise<boolean>} */
+async function place(story, at, older) {
+  if (story.id === session.story.id) return replaceOpen(story, at) && store.flush();
+  const isDone = await store.replace(story, at);
+  if (isDone && older) moveCaret(story.id, textOf(older), textOf(story));
+  return isDone;
 }
 
 /** A story with all that a version of the server has, which does not have all of it.
@@ -244,12 +247,12 @@ async function reconcile(head, entry) {
   const { fields } = here;
   if (!fields.length && !here.added)
     return here.hasGrown || here.hasMoved
-      ? place(united(here.story, version), mine.changed)
+      ? place(united(here.story, version), mine.changed, mine)
       : put(head, version);
   if (!fields.length && !there.added) {
     const story = withTokens(there.story, mine);
-    if (there.hasGrown || there.hasMoved) return place(united(story, version), mine.changed);
-    return take(story, { ...entry, version }, mine.changed);
+    if (there.hasGrown || there.hasMoved) return place(united(story, version), mine.changed, mine);
+    return take(story, { ...entry, version }, mine.changed, mine);
   }
   conflicts.set(head.id, versions);
   if (head.id === session.story.id && mine.changed === session.story.changed) {

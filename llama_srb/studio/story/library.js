@@ -10,7 +10,7 @@ import { caretOf, keepCaret } from "./carets.js";
 import { fail, nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { newStory, pathTo, withoutReturns } from "./tree.js";
+import { newStory, pathTo, placeAfter, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
 /** @import { Shown } from "./session.js" */
@@ -119,19 +119,20 @@ export async function adopt(story) {
   await list();
 }
 
-/** Puts another device's version in place of the open story as it was at its time `was`; the caret stays.
-    False if the writer has changed the story since: nothing waits here, so that no key comes in between.
+/** Puts another device's version in place of the open story as it was at its time `was`; the caret stays
+    between its characters. False if the writer has changed the story since: nothing waits here, so that no
+    key comes in between.
     @type {(story: Story, was?: number) => boolean} */
 export function replaceOpen(story, was) {
   commit();
-  const { story: old, at, point } = session;
+  const { story: old, text, at, point } = session;
   if (old.changed !== was || session.runs.size) return false;
   const gone = Object.values(old.nodes).filter(({ id }) => !story.nodes[id]);
   show(story);
   store.keepAsIs(story, [...Object.values(story.nodes), ...gone.map((node) => ({ ...node, gone: true }))]);
   store.keepHistory({ story: story.id }); // which begins anew
   if (pathTo(story).some(({ id }) => id === point)) setPoint(point);
-  refresh(Math.min(at, session.text.length));
+  refresh(placeAfter(at, text, session.text));
   return true;
 }
 

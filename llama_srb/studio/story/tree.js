@@ -707,6 +707,14 @@ function agreement(most, isSame) {
 
 const STRIDE = 4096; // a power of 16
 
+/** A place of text a in text b: what is behind a change goes along with the text there.
+    @type {(at: number, a: string, b: string) => number} */
+export function placeAfter(at, a, b) {
+  const [start, length, by] = patchOf(a, b);
+  if (at <= start) return at;
+  return at < start + length ? apart(b, Math.min(at, start + by.length)) : at - length + by.length;
+}
+
 /** What the writer has just done to make text b of a; the caret is at `at`. Of equal characters side by side
     it is the one before the caret that was typed.
     @type {(a: string, b: string, at: number) => Change} */
@@ -751,8 +759,14 @@ function commonPrefix(a, b) {
   /** @type {(from: number, to: number) => boolean} */
   const same = (from, to) => a.slice(from, to) === b.slice(from, to);
   const i = agreement(Math.min(a.length, b.length), same);
-  const half = a.charCodeAt(i - 1); // not between the halves of a surrogate pair
-  return i > 0 && half >= 0xd800 && half < 0xdc00 ? i - 1 : i;
+  return apart(a, i);
+}
+
+/** A place that is not between the halves of a surrogate pair.
+    @type {(text: string, at: number) => number} */
+function apart(text, at) {
+  const half = text.charCodeAt(at - 1);
+  return half >= 0xd800 && half < 0xdc00 ? at - 1 : at;
 }
 
 /** The prompt fields of a request at a node: the candidate to continue exactly, or the whole text. A name is

@@ -131,6 +131,15 @@ function asField(element) {
     selectionEnd: { get: () => main().to },
   });
   element.setSelectionRange = (anchor, head) => view.dispatch({ selection: { anchor, head } });
+  let isWithin = false; // CodeMirror calls it, too
+  element.focus = (options) => {
+    HTMLElement.prototype.focus.call(element, options);
+    if (isWithin) return;
+    isWithin = true;
+    put();
+    view.focus(); // or the caret may be where the browser had it, if the page has moved it since
+    isWithin = false;
+  };
 }
 
 const NATIVE = { historyUndo: undo, historyRedo: redo }; // a browser's menu, or a phone that is shaken

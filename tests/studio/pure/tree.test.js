@@ -18,6 +18,7 @@ import {
   newStory,
   patched,
   patchOf,
+  placeAfter,
   promptFor,
   rewritten,
   split,
@@ -227,6 +228,19 @@ test("of equal characters the one before the caret was typed, or taken back behi
   assert.deepEqual(changeOf("hello", "helllo", 3), [2, 2, "l"]);
   assert.deepEqual(changeOf("hello", "helo", 3), [3, 4, ""]);
   assert.deepEqual(changeOf("hello", "helo", 0), [3, 4, ""], "a caret elsewhere says nothing");
+});
+
+test("a place goes along with the text behind a change, and halves no character of another text", () => {
+  for (const [at, a, b, place] of [
+    [4, "One two", "Zero One two", 9],
+    [3, "One two", "One two three", 3],
+    [7, "One two", "One two three", 7],
+    [7, "One two three", "One", 3],
+    [5, "One two three", "One 2 three", 5],
+    [8, "One two three", "One 2 three", 6],
+    [1, "aby", "🦊y", 0],
+  ])
+    assert.equal(placeAfter(at, a, b), place, `${at} ${a} → ${b}`);
 });
 
 test("a hash goes on from the one before, and differs where the text does", () =>
