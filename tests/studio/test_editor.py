@@ -284,6 +284,21 @@ def test_a_key_does_where_a_line_begins_with_blanks_what_it_does_in_a_text_area(
         page.evaluate("document.querySelector('textarea.native').remove()")
 
 
+def test_what_is_sought_goes_into_its_field_also_from_a_caret_where_a_line_wraps(page: Page) -> None:
+    """There CodeMirror sets the caret again a moment later, and that would take the focus back."""
+    text = "The owl woke and the fox slept. " * 20
+    page.get_by_role("button", name="Outline", exact=True).click()
+    compose(page, text)
+    for key in ("Control+Home", "End"):
+        page.keyboard.press(key)
+    assert 20 < editor(page).evaluate("one => one.selectionStart") < 300
+    page.keyboard.press("Control+f")
+    page.wait_for_timeout(100)
+    page.keyboard.type("owl")
+    expect(page.get_by_label("Find", exact=True)).to_have_value("owl")
+    expect(editor(page)).to_have_value(text)
+
+
 FOCUS = """one => {
     document.querySelector(".saved").focus();
     one.setSelectionRange(3, 3);

@@ -31,13 +31,15 @@ let told = ""; // the text as the page knows it
 /** @type {any} */
 let untold = null; // what was typed since, while an input method makes a word
 
-/** The page without its head: so CodeMirror adopts a style sheet, since the page forbids style elements. */
+/** The page without its head: so CodeMirror adopts a style sheet, since the page forbids style elements. The
+    selection is its own only while it has the focus: where a line wraps it sets the caret again with the next
+    frame, and would take the focus from the field that has it by then. */
 const root = {
   ownerDocument: document,
   get activeElement() {
     return document.activeElement;
   },
-  getSelection: () => document.getSelection(),
+  getSelection: () => (document.activeElement === view?.contentDOM ? document.getSelection() : null),
   get adoptedStyleSheets() {
     return document.adoptedStyleSheets;
   },
