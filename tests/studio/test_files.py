@@ -13,6 +13,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect
 
+from tests.support import hands
 from tests.support.browser import DESK, PHONE, visiting
 from tests.support.hands import compose, editor, into
 from tests.support.places import ROOT
@@ -68,7 +69,8 @@ def test_a_file_of_another_kind_is_refused_and_the_story_stays(page: Page, tmp_p
     expect(editor(page)).to_have_value("Mine")
 
 
-BOOK = ROOT / "tests/support/documents/odd.epub"
+DOCUMENTS = ROOT / "tests/support/documents"
+BOOK = DOCUMENTS / "odd.epub"
 WORLD = {"entries": {"0": {"key": ["door", "/(?=a)/"], "comment": "Door", "content": "It is shut."}}}
 WIDE = "document.scrollingElement.scrollWidth > document.scrollingElement.clientWidth"
 DROP = """([name, data]) => {
@@ -89,8 +91,7 @@ def test_an_import_says_what_it_did_until_it_is_read_and_is_undone(
 
 def imports_and_undoes(page: Page, folder: Path) -> None:
     def press(name: str) -> None:
-        button = page.get_by_role("button", name=name, exact=True)
-        button.tap() if page.evaluate("navigator.maxTouchPoints > 0") else button.click()
+        hands.press(page.get_by_role("button", name=name, exact=True))
 
     compose(page, "Mine")
     take(page, folder, {"a": 1})
@@ -116,6 +117,11 @@ def imports_and_undoes(page: Page, folder: Path) -> None:
         press("Undo the import")
         expect(told).to_have_count(0)
         expect(page.get_by_role("complementary").get_by_role("listitem")).to_have_count(2)
+    for sample in (DOCUMENTS / "pandoc.odt", DOCUMENTS / "signs.rtf", DOCUMENTS / "literal.docx"):
+        chooser.set_input_files(sample)
+        expect(told).to_contain_text(f"{sample.name} is open as a new story")
+        expect(editor(page)).to_have_value(sample.with_name(f"{sample.name}.txt").read_text("utf-8"))
+        press("Undo the import")
     page.evaluate(DROP, ["more.rtf", base64.b64encode(b"{\\rtf1 The {\\b fox}.}").decode()])
     expect(told).to_contain_text("more.rtf is open as a new story, “more”: 2 words")
     expect(editor(page)).to_have_value("The **fox**.")
@@ -147,7 +153,7 @@ def lore_of(page: Page) -> list[str]:
 
 def test_the_writer_sees_an_escape_and_the_model_does_not(page: Page) -> None:
     """Word has stars that are no emphasis: they are escaped in the text, and stars in what is asked for."""
-    sample = ROOT / "tests/support/documents/literal.docx"
+    sample = DOCUMENTS / "literal.docx"
     settings(page, max_tokens=4, next=False)
     page.get_by_role("button", name="Stories", exact=True).click()
     with page.expect_request("**/v1/prefix") as prefilled:

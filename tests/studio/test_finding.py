@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.browser import PHONE, visiting
-from tests.support.hands import compose, editor, selected
+from tests.support.hands import compose, editor, press, selected
 from tests.support.serving import Server
 from tests.support.steps import OPENING, ask, settings, texts
 
@@ -104,12 +104,12 @@ def test_words_across_a_choice_are_found_and_a_place_opens_with_a_finger(phone: 
 
 def test_a_story_without_a_title_is_listed_by_its_first_words(page: Page) -> None:
     compose(page, "# The fox\n\nIt was late.")
-    page.get_by_role("button", name="Stories", exact=True).click()
-    page.get_by_role("button", name="New story").click()
+    press(page.get_by_role("button", name="Stories", exact=True))
+    press(page.get_by_role("button", name="New story"))
     expect(editor(page)).to_have_value("")
     names = page.locator(".panel > .list strong")
     expect(names).to_have_text(["Untitled", "The fox"])
-    names.last.click()
+    press(names.last)
     expect(editor(page)).to_have_value("# The fox\n\nIt was late.")
 
 

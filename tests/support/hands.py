@@ -46,6 +46,14 @@ def into(page: Page) -> None:
         editor(page).click()
 
 
+def press(found: Locator) -> None:
+    """Presses a button with a finger where the page is touched, else with the mouse."""
+    if found.page.evaluate(TOUCHES):
+        found.tap()
+    else:
+        found.click()
+
+
 def compose(page: Page, text: str) -> None:
     """Writes this in the place of the whole text, as one input."""
     into(page)

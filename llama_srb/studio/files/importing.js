@@ -30,9 +30,18 @@ function show(next, name = "") {
   changed("imported");
 }
 
+let last = Promise.resolve();
+
+/** An import and what takes one back are done one after the other: each opens a story.
+    @type {(act: () => Promise<void>) => Promise<void>} */
+const inTurn = (act) => (last = last.then(act, act));
+
 /** Opens the stories of files, or adds what else they have; files of other kinds are reported.
     @type {(files: File[]) => Promise<void>} */
-export async function importFiles(files) {
+export const importFiles = (files) => inTurn(() => take(files));
+
+/** @type {(files: File[]) => Promise<void>} */
+async function take(files) {
   fail(null); // an old error is none of this file
   const unread = reports;
   const errors = [];
@@ -123,11 +132,13 @@ const more = ({ warnings }) => warnings.length - SHOWN;
 /** What the last imports did. */
 export function Imported() {
   useChanges("imported");
-  const undo = async ({ undo }) => {
-    show(reports.filter((one) => one.undo !== undo));
-    await undo();
-    say("the import is undone");
-  };
+  const undo = ({ undo }) =>
+    inTurn(async () => {
+      if (!reports.some((one) => one.undo === undo)) return; // a second click
+      show(reports.filter((one) => one.undo !== undo));
+      await undo();
+      say("the import is undone");
+    });
   const read = (report) => show(reports.filter((one) => one !== report));
   return html`
     ${isReading && html`<p class="notice" role="status">Reading ${isReading}…</p>`}

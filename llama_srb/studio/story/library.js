@@ -40,8 +40,11 @@ export async function list() {
   changed("stories");
 }
 
+let opening = 0; // of several stories that are opened at once the last one counts
+
 /** @type {(id: string) => Promise<void>} */
 export async function openStory(id) {
+  const turn = ++opening;
   if (id === session.story?.id) await finished(leaveAll);
   commit();
   const at = session.story?.changed;
@@ -54,6 +57,7 @@ export async function openStory(id) {
   }
   const steps = await store.historyOf(id);
   commit(); // what was typed meanwhile
+  if (turn !== opening) return;
   if (id === session.story?.id && at !== session.story.changed) await openStory(id);
   else show(story, steps);
 }
@@ -112,6 +116,7 @@ export async function createStory(name = "Untitled", kind = "story") {
 /** Opens a new or imported story and stores it. It opens at once, so that what is typed next goes into it.
     @type {(story: Story) => Promise<void>} */
 export async function adopt(story) {
+  opening++;
   commit();
   store.keep(story, Object.values(story.nodes));
   show(story);
