@@ -692,6 +692,14 @@ export function patchOf(a, b, most = Infinity) {
   return [start, before.length, by, before];
 }
 
+/** The same, but what changed is at `place` or before where more than one place can be meant.
+    @type {(a: string, b: string, place?: number) => Patch} */
+export function patchNear(a, b, place = Infinity) {
+  const least = patchOf(a, b);
+  const here = place < least[0] ? patchOf(a, b, place) : least;
+  return here[1] > least[1] ? least : here;
+}
+
 /** Characters of a text's end, counted from there.
     @type {(text: string, from: number, to: number) => string} */
 const tail = (text, from, to) => text.slice(text.length - to, text.length - from);
@@ -719,10 +727,7 @@ export function placeAfter(at, a, b) {
     it is the one before the caret that was typed.
     @type {(a: string, b: string, at: number) => Change} */
 export function changeOf(a, b, at) {
-  const least = patchOf(a, b);
-  const most = Math.max(0, at - Math.max(0, b.length - a.length));
-  const here = most < least[0] ? patchOf(a, b, most) : least;
-  const [start, length, by] = here[1] > least[1] ? least : here;
+  const [start, length, by] = patchNear(a, b, Math.max(0, at - Math.max(0, b.length - a.length)));
   return [start, start + length, by];
 }
 

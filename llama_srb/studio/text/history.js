@@ -13,6 +13,7 @@ import {
   move,
   moveTo,
   patched,
+  patchNear,
   patchOf,
   pathTo,
   rewritten,
@@ -265,7 +266,7 @@ function step(from, to) {
   if (!isWithin) story.current = endOf(story, wanted.current, wanted.length ?? 0);
   store.keep(story, nodes);
   const old = textOf(story);
-  const [start, length, by] = patchOf(old, text, wanted.place);
+  const [start, length, by] = patchNear(old, text, wanted.place);
   const written = put(isChat() ? [] : [[start, start + length, by]], wanted.piece, true);
   const place = moves.length ? undefined : written.place; // moves change where that is
   Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece, place });

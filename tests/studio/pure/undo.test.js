@@ -3,7 +3,7 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { choose } from "#studio/candidates/choosing.js";
+import { choose, splitHere } from "#studio/candidates/choosing.js";
 import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
 import { addNode, newStory, textOf } from "#studio/story/tree.js";
 import { asStored, canRedo, canUndo, commit, recall, redo, typed, undo } from "#studio/text/history.js";
@@ -107,6 +107,34 @@ test("undo gives each character the source that it had, and redo, too", () => {
         assert.deepEqual(found(), one, `${name}, ${go.name}`);
       }
   }
+  settle();
+});
+
+test("undo gives the sources back also where the text that it finds ends elsewhere", () => {
+  const story = openedWith("");
+  story.current = addNode(story, story.current, { text: "The fox. ", source: "model", state: "stop" }).id;
+  story.current = addNode(story, story.current, { text: "One two three", source: "user" }).id;
+  recall(null);
+  refresh();
+  const found = () => [textOf(story), sourcesOf(story).join()];
+  const write = (from, to, by) => {
+    typed(session.text.slice(0, from) + by + session.text.slice(to), from + by.length);
+    commit();
+    return found();
+  };
+  write(0, 0, " ");
+  undo();
+  const first = write(0, 0, " Oh ");
+  const second = write(1, 4, ""); // the space is the one that was there
+  write(14, 18, "");
+  for (const at of [16, 13]) {
+    session.at = at;
+    splitHere();
+  }
+  undo();
+  assert.deepEqual(found(), second);
+  undo();
+  assert.deepEqual(found(), first);
   settle();
 });
 
