@@ -61,8 +61,8 @@ const attributes = () => ({
   writingsuggestions: "true",
 });
 
-/** Moves the caret, or the end of the selection, to the begin of the line: first as it is wrapped, then of all
-    of it. CodeMirror's own stops behind the blanks there, as one wants it in a program.
+/** Moves the caret, or the end of the selection, to the begin of the line: first as it is wrapped, then of
+    all of it. CodeMirror's own stops behind the blanks there, as one wants it in a program.
     @type {(view: any, isSelecting?: boolean) => boolean} */
 function toBegin(view, isSelecting = false) {
   const { selection } = view.state;
