@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.support.browser import PATIENCE_MS
-from tests.support.hands import compose, editor, go
+from tests.support.hands import compose, editor, go, into
 from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import over, settings
 
@@ -130,6 +130,35 @@ def test_the_caret_stays_between_its_words_when_another_device_changes_what_is_b
     expect(editor(phone)).to_have_value("Once upon x a time")
     phone.keyboard.type("y")
     expect(editor(phone)).to_have_value("Once upon xy a time")
+
+
+def unheard(route: Route) -> None:
+    """The server gets it, and its answer is lost."""
+    route.fetch()
+    route.abort()
+
+
+def test_a_version_of_this_device_whose_answer_was_lost_is_no_other_devices(
+    visit: Visit, keeper: Server
+) -> None:
+    phone, laptop = two(visit, keeper)
+    phone.route("**/v1/stories/*", unheard)
+    go(phone, "Control+Home")
+    phone.keyboard.type("Well. ")
+    phone.wait_for_timeout(700)
+    learn(phone)
+    until(lambda: "Well. " in stored(keeper, "The fox"), phone)
+    phone.reload()
+    into(phone)
+    phone.keyboard.press("Control+z")
+    expect(editor(phone)).to_have_value("Once")
+    phone.keyboard.press("Control+End")
+    phone.keyboard.type(" upon")
+    phone.unroute("**/v1/stories/*")
+    shared(phone)
+    expect(phone.get_by_role("alert")).to_have_count(0)
+    learn(laptop)
+    expect(editor(laptop)).to_have_value("Once upon")
 
 
 def without_etag(route: Route) -> None:

@@ -12,7 +12,7 @@ import { lay, merge, withTokens } from "../story/merge.js";
 import { session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { duties } from "../story/tabs.js";
-import { checkFormat, newId, textOf, titled } from "../story/tree.js";
+import { checkFormat, hashed, newId, textOf, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { call, send } from "./api.js";
@@ -151,11 +151,25 @@ async function put(head, version) {
   const { id, changed: at, trashed } = story; // as it is sent: it may change meanwhile
   /** @type {Record<string, string>} */
   const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
+  await noteSent(story);
   const response = await send("PUT", `${PATH}/${id}`, light(story), undefined, condition);
   const entry = await response.json();
   if (trashed) await call("DELETE", `${PATH}/${id}`);
   await keepBase(id, at, entry.version);
   return true;
+}
+
+/** What tells a version from all others, also of another device.
+    @type {(story: Story) => string} */
+const markOf = (story) => `${story.changed} ${hashed(textOf(story))}`;
+
+/** Notes what is sent: if no answer comes, as when the page is left, the server may have it nevertheless.
+    @type {(story: Story) => Promise<void>} */
+async function noteSent(story) {
+  const base = { ...(story.base ?? { version: "", at: -1 }), sent: markOf(story) };
+  if (session.story !== story) return store.amend(story.id, story.changed, { base });
+  story.base = base;
+  store.keepAsIs(story); // stored at the latest when the page is left; nothing waits, as it may change
 }
 
 /** @type {(story: Story) => boolean} */
@@ -242,6 +256,7 @@ async function reconcile(head, entry) {
   const mine = await store.load(head.id);
   if (!mine) return false; // another tab has removed it meanwhile
   const { story: remote, version } = await load(entry);
+  if (mine.base?.sent === markOf(remote)) return put(head, version); // its answer was lost
   const here = merge(mine, remote);
   const there = merge(remote, mine);
   const { fields } = here;
