@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,20 @@ def test_an_import_says_what_it_did_until_it_is_read_and_is_undone(
             imports_and_undoes(page, tmp_path)
 
 
+def picture(**card: str) -> bytes:
+    """A character of SillyTavern as a picture has it."""
+    words = b"chara\0" + base64.b64encode(json.dumps({"spec": "chara_card_v2", "data": card}).encode())
+    chunks = [
+        struct.pack(">I", len(part)) + kind + part + struct.pack(">I", zlib.crc32(kind + part))
+        for kind, part in (
+            (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)),
+            (b"tEXt", words),
+            (b"IEND", b""),
+        )
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
 def imports_and_undoes(page: Page, folder: Path) -> None:
     def press(name: str) -> None:
         hands.press(page.get_by_role("button", name=name, exact=True))
@@ -122,6 +138,12 @@ def imports_and_undoes(page: Page, folder: Path) -> None:
         expect(told).to_contain_text(f"{sample.name} is open as a new story")
         expect(editor(page)).to_have_value(sample.with_name(f"{sample.name}.txt").read_text("utf-8"))
         press("Undo the import")
+    card = folder / "mara.png"
+    card.write_bytes(picture(name="Mara", description="A smith.", first_mes="{{char}} waved."))
+    chooser.set_input_files(card)
+    expect(told).to_contain_text("mara.png is open as a new story, “Mara”: 2 words, a memory")
+    expect(editor(page)).to_have_value("Mara waved.")
+    press("Undo the import")
     page.evaluate(DROP, ["more.rtf", base64.b64encode(b"{\\rtf1 The {\\b fox}.}").decode()])
     expect(told).to_contain_text("more.rtf is open as a new story, “more”: 2 words")
     expect(editor(page)).to_have_value("The **fox**.")
