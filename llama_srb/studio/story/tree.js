@@ -30,8 +30,8 @@ import { unescaped } from "../files/emphasis.js";
     @property {number} [format] of a story that a newer page has stored; none: 1
     @property {Base} [base] */
 
-/** The version of the server that a story was equal to when its `changed` was `at`. `sent`: what was sent since,
-    while no answer has come.
+/** The version of the server that a story was equal to when its `changed` was `at`. `sent`: what was sent
+    since, while no answer has come.
     @typedef {{version: string, at: number, sent?: string}} Base */
 
 /** A story without its nodes, as lists and the storage have it.
