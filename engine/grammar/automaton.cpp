@@ -97,6 +97,13 @@ void automaton::enter_rule(position_table::position p, position_ids & todo) {
     }
 }
 
+// The plain characters that may follow a position at a rule.
+int32_t automaton::count_plain(const grammar_element & e, int32_t count) const {
+    const auto &  own  = rules.plain[e.value];
+    const int32_t left = e.high < 0 ? grammar_rules::n_any : e.high - count;
+    return left > 0 ? std::max(own.one ? left : 0, own.first) : 0;
+}
+
 // The state of these positions and of all that they lead to before a byte or token is taken.
 int32_t automaton::state_of(position_ids & todo) {
     state   made;
@@ -117,6 +124,7 @@ int32_t automaton::state_of(position_ids & todo) {
         const position_table::position p = positions[id];
         const grammar_element          e = rules.elements[p.element];
         if (e.what == grammar_element::rule) {
+            made.n_plain = std::max(made.n_plain, count_plain(e, p.count));
             enter_rule(p, todo);
             continue;
         }
@@ -182,13 +190,13 @@ bool automaton::takes(const grammar_element & e, llama_token token) const {
            (e.what == grammar_element::other_token && !is_listed());
 }
 
-void automaton::add_tokens(int32_t from, std::vector<bool> & set) const {
+void automaton::add_tokens(int32_t from, token_set & set) const {
     bool                 others = false; // all tokens are taken but `left`
     std::vector<int32_t> left;
     for (const int32_t id : states[from].positions) {
         const grammar_element e = rules.elements[positions[id].element];
         if (e.what == grammar_element::token) {
-            set[e.value] = true;
+            set.add(e.value);
         } else if (e.what == grammar_element::other_token) {
             const auto &         list = rules.token_lists[e.value];
             std::vector<int32_t> both;
@@ -199,7 +207,9 @@ void automaton::add_tokens(int32_t from, std::vector<bool> & set) const {
         }
     }
     for (size_t token = 0; others && token < set.size(); token++) {
-        set[token] = set[token] || !std::binary_search(left.begin(), left.end(), (int32_t) token);
+        if (!std::binary_search(left.begin(), left.end(), (int32_t) token)) {
+            set.add(token);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "grammar/rules.h"
+#include "grammar/token_set.h"
 
 #include "llama.h"
 
@@ -59,6 +60,7 @@ class automaton {
         bool                 may_end   = false;
         bool                 has_token = false; // some position names a token
         int32_t              n_bytes   = 0;     // that may follow
+        int32_t              n_plain   = 0;     // so many plain characters may follow, whichever they are
     };
 
     static constexpr int32_t dead  = -1; // the state of a text that is not allowed
@@ -80,7 +82,7 @@ class automaton {
     // A token is taken by its bytes, or as a whole by the elements that name tokens.
     int32_t step_by_token(int32_t from, llama_token token, std::string_view bytes);
     // Adds the tokens that the elements take which name tokens.
-    void add_tokens(int32_t from, std::vector<bool> & set) const;
+    void add_tokens(int32_t from, token_set & set) const;
 
     int64_t n_stored() const { return n_numbers; } // numbers in all tables, roughly
     void    add_stored(int64_t n) { n_numbers += n; }
@@ -93,6 +95,7 @@ class automaton {
     int32_t position_id(int32_t element, int32_t count, int32_t parent);
     int32_t state_of(position_ids & todo);
     void    enter_rule(position_table::position p, position_ids & todo);
+    int32_t count_plain(const grammar_element & e, int32_t count) const;
     int32_t add_state(state && made, const byte_set & bytes);
     int32_t compute_step(int32_t from, uint8_t byte);
     bool    takes(const grammar_element & e, llama_token token) const;

@@ -26,7 +26,7 @@ class grammar_progress {
     bool is_complete() { return structure->complete(at); } // nothing may follow
     bool few_may_follow() { return structure->few_may_follow(at); }
     bool allows(llama_token token) { return structure->allows(at, token); }
-    std::shared_ptr<const grammar::token_set> allowed() { return structure->allowed(at); }
+    std::shared_ptr<const token_set> allowed() { return structure->allowed(at); }
 
   private:
     void feed(std::string_view text);
