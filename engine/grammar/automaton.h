@@ -12,17 +12,22 @@
 #include "llama.h"
 
 #include <cstdint>
-#include <map>
 #include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 // Bytes that no set distinguishes are one class: they lead from any state to the same one.
 struct byte_classes {
     explicit byte_classes(const std::vector<byte_set> & sets);
 
-    int32_t of[256] = {};
-    int32_t n       = 1;
+    int32_t               of[256] = {};
+    int32_t               n       = 1;
+    std::vector<byte_set> sets; // the same sets, of classes
+};
+
+struct hash_of_numbers {
+    size_t operator()(const std::vector<int32_t> & numbers) const;
 };
 
 // The positions in the rules that texts have had, each with its number.
@@ -32,8 +37,8 @@ class position_table {
         int32_t element;
         int32_t count; // completed repetitions of the element's rule
         int32_t parent;
-        bool    operator<(const position & other) const {
-            return std::tie(element, count, parent) < std::tie(other.element, other.count, other.parent);
+        bool    operator==(const position & other) const {
+            return std::tie(element, count, parent) == std::tie(other.element, other.count, other.parent);
         }
     };
 
@@ -45,9 +50,12 @@ class position_table {
     void clear();
 
   private:
-    std::vector<position>       positions;
-    std::map<position, int32_t> ids;
-    std::vector<int64_t>        visited; // by position: the last stamp
+    int32_t & slot_of(const position & p);
+    void      grow();
+
+    std::vector<position> positions;
+    std::vector<int32_t>  slots;   // ids, from the place of the hash on; -1: none. Half of them at most are used
+    std::vector<int64_t>  visited; // by position: the last stamp
 };
 
 class automaton {
@@ -55,12 +63,11 @@ class automaton {
     using position_ids = std::vector<int32_t>; // sorted
 
     struct state {
-        position_ids         positions;
-        std::vector<int32_t> next; // by class of bytes
-        bool                 may_end   = false;
-        bool                 has_token = false; // some position names a token
-        int32_t              n_bytes   = 0;     // that may follow
-        int32_t              n_plain   = 0;     // so many plain characters may follow, whichever they are
+        position_ids positions;
+        bool         may_end   = false;
+        bool         has_token = false; // some position names a token
+        int32_t      n_bytes   = 0;     // that may follow
+        int32_t      n_plain   = 0;     // so many plain characters may follow, whichever they are
     };
 
     static constexpr int32_t dead  = -1; // the state of a text that is not allowed
@@ -74,7 +81,7 @@ class automaton {
     // The work since the last call of begin_step is bounded.
     void    begin_step() { n_work = 0; }
     int32_t step(int32_t from, uint8_t byte) {
-        const int32_t known = states[from].next[classes.of[byte]];
+        const int32_t known = next[(size_t) from * classes.n + classes.of[byte]];
         return known != unknown ? known : compute_step(from, byte);
     }
     // Each byte is a step of its own.
@@ -104,7 +111,8 @@ class automaton {
     const byte_classes              classes;
     position_table                  positions;
     std::vector<state>              states;
-    std::map<position_ids, int32_t> state_ids;
+    std::vector<int32_t>            next; // by state and class of bytes
+    std::unordered_map<position_ids, int32_t, hash_of_numbers> state_ids;
     int64_t                         n_lookups = 0; // calls of state_of, as stamps of visits
     int64_t                         n_numbers = 0;
     int64_t                         n_work    = 0; // positions visited since begin_step

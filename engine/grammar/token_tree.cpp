@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-// What the parts know. The second serves strings with a bound, the last one is the whole vocabulary as a tree.
-static const int32_t n_plain_of_parts[] = {INT32_MAX, 8, 0};
+// What the parts know. The second and third serve strings with a bound; the last one is the whole vocabulary as a tree.
+static const int32_t n_plain_of_parts[] = {INT32_MAX, 16, 8, 0};
 
 std::string token_tree::text(llama_token token) const {
     return llama_vocab_is_eog(vocab, token) ? ""
@@ -60,7 +60,7 @@ void token_tree::make() {
     std::transform(all.begin(), all.end(), n_plain.begin(),
                    [](const auto & text) { return count_plain(text.first); });
     for (const int32_t n : n_plain_of_parts) {
-        parts.push_back({n, token_set((size_t) llama_vocab_n_tokens(vocab)), {}, {}});
+        parts.push_back({n, token_set((size_t) llama_vocab_n_tokens(vocab)), 0, {}, {}});
         part &               own = parts.back();
         std::vector<int32_t> open; // the nodes of the previous text
         for (size_t i = 0; i < all.size(); i++) {
@@ -71,6 +71,7 @@ void token_tree::make() {
             add_nodes(own, all[i].first, open);
             own.nodes[open.back()].n_tokens++;
             own.by_text.push_back(all[i].second);
+            own.n_bytes = std::max(own.n_bytes, all[i].first.size());
         }
         add_nodes(own, "", open);
     }
@@ -100,7 +101,8 @@ bool token_tree::any_goes_on(std::string_view bytes) {
 }
 
 std::vector<llama_token> token_tree::along(std::string_view bytes) {
-    const auto & [n_plain, known, tree, by_text] = whole();
+    const auto &             tree    = whole().nodes;
+    const auto &             by_text = whole().by_text;
     std::vector<llama_token> tokens;
     int32_t                  at  = -1;
     const auto               add = [&](int32_t first, int32_t end) {

@@ -27,6 +27,7 @@ class token_tree {
     struct part {
         int32_t                  n_plain;
         token_set                known;
+        size_t                   n_bytes; // of the longest text in the tree
         std::vector<node>        nodes;
         std::vector<llama_token> by_text;
     };

@@ -5,8 +5,9 @@
 // processor}. A line for
 // tests/conformance/notations.py is {"kind": "grammar" or "structural_tag", "text", "texts": [those to admit]}. There is
 // no model, so that none has tokens.
-#include "cases.h"
+#include "admits.h"
 
+#include "cases.h"
 #include "grammar/automaton.h"
 #include "grammar/gbnf.h"
 #include "grammar/lark/lark.h"
@@ -222,16 +223,9 @@ schema::options::spaces space_of(const json & line) {
 }
 
 json answer_notation(const json & line) {
-    schema::options given;
-    given.space            = space_of(line);
-    const std::string text = line["text"];
-    embedded_schemas  schemas(given);
-    json              out = {{"admitted", json::array()}};
+    json out = {{"admitted", json::array()}};
     try {
-        const notation_text in("grammar", text);
-        automaton machine(line["kind"] == "structural_tag" ? read_structural_tag(text, nullptr, schemas)
-                          : is_lark(text)                  ? read_lark(in, nullptr, schemas)
-                                                           : read_gbnf(in, nullptr));
+        automaton machine(compile_line(line).rules);
         for (const json & one : line["texts"]) {
             const int32_t at = machine.step_by_text(automaton::first, one.get<std::string>());
             out["admitted"].push_back(at != automaton::dead && machine[at].may_end);
@@ -246,16 +240,11 @@ json answer(const json & line) {
     if (line.contains("kind")) {
         return answer_notation(line);
     }
-    schema::options given;
-    given.lenient            = line.value("lenient", false);
-    given.open               = line.value("open", false);
-    given.any_order          = line.value("any_order", false);
-    given.space              = space_of(line);
     const std::clock_t begin = std::clock();
     const auto         ms    = [&] { return 1000.0 * (double) (std::clock() - begin) / CLOCKS_PER_SEC; };
     schema::compiled   made;
     try {
-        made = schema::compile(line["schema"].get<std::string>(), given);
+        made = compile_line(line);
         if (const int32_t r = made.rules.find_left_recursion(); r >= 0) {
             return {{"error", "left recursion in rule " + std::to_string(r)}, {"ms", ms()}};
         }
@@ -285,6 +274,24 @@ json answer(const json & line) {
 }
 
 } // namespace
+
+schema::compiled compile_line(const json & line) {
+    schema::options given;
+    given.lenient   = line.value("lenient", false);
+    given.open      = line.value("open", false);
+    given.any_order = line.value("any_order", false);
+    given.space     = space_of(line);
+    if (!line.contains("kind")) {
+        return schema::compile(line["schema"].get<std::string>(), given);
+    }
+    const std::string   text = line["text"];
+    embedded_schemas    schemas(given);
+    const notation_text in("grammar", text);
+    return {line["kind"] == "structural_tag" ? read_structural_tag(text, nullptr, schemas)
+            : is_lark(text)                  ? read_lark(in, nullptr, schemas)
+                                             : read_gbnf(in, nullptr),
+            {}};
+}
 
 std::string admit_line(const std::string & line) {
     return answer(json::parse(line)).dump(-1, ' ', false, json::error_handler_t::replace);

@@ -1,14 +1,14 @@
 // engine-tests --masks VOCABULARY: how long schemas take, for benchmarks/structure.py. VOCABULARY is a GGUF file. The
 // first line of stdout is the vocabulary, {"texts": [in hexadecimal, by token], "ends": [tokens that end a text]}. Each
-// line of stdin is {"schema": text, "texts": [texts that it admits], "open": boolean, "n": sequences, "most": tokens of
-// a text}; each line of stdout is {"error": text} or {"ms": of the compilation, "tokens": of the texts, "alone",
+// line of stdin is as for --admits, with {"texts": [texts that are admitted], "n": sequences, "most": tokens of a text,
+// "check": whether each mask is compared with each token}; each line of stdout is {"tokens", "error": text} or {"ms": of the compilation, "tokens": of the texts, "alone",
 // "together": µs of each token's mask, with one sequence and with n of one grammar; "held": µs of each call that
 // holds the grammar's mutex, with n}. All is a thread's own time, without that of the clock.
+#include "admits.h"
 #include "cases.h"
 
 #include "common.h"
 #include "grammar/grammar.h"
-#include "grammar/schema/compile.h"
 #include "llama-cpp.h"
 #include "util/json.h"
 
@@ -67,7 +67,7 @@ class measurement {
             walk(*compile(), all, out["together"]);
             out["held"] = held;
         } catch (const std::exception & e) {
-            return {{"error", e.what()}};
+            out["error"] = e.what();
         }
         return out;
     }
@@ -79,10 +79,7 @@ class measurement {
     }
 
     std::unique_ptr<grammar> compile() const {
-        schema::options given;
-        given.open = line.value("open", false);
-        return std::make_unique<grammar>(schema::compile(line["schema"].get<std::string>(), given).rules,
-                                         vocabulary);
+        return std::make_unique<grammar>(compile_line(line).rules, vocabulary);
     }
 
     // The mask of each token, with the step of the token before; sequence i begins i tokens later than the first.
@@ -112,9 +109,21 @@ class measurement {
                 }
                 call(sum, [&] { mask = rules.allowed(at[i]); });
                 times.push_back(sum);
+                if (line.value("check", false)) {
+                    check(rules, at[i], *mask);
+                }
                 if (n < all[i].size() && !(*mask)[all[i][n]]) {
                     throw std::runtime_error("a token of an admitted text is not in the mask");
                 }
+            }
+        }
+    }
+
+    void check(grammar & rules, grammar::position & at, const token_set & mask) const {
+        for (size_t token = 0; token < mask.size(); token++) {
+            if (mask[token] != rules.allows(at, (llama_token) token)) {
+                throw std::runtime_error("the mask is wrong for \"" + vocabulary->text((llama_token) token) +
+                                         "\"");
             }
         }
     }
