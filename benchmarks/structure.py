@@ -91,7 +91,9 @@ class Side:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         if self.first:
             self.write(self.first)
 
@@ -128,7 +130,8 @@ def sample(rows: list[dict[str, Any]], n: int, options: dict[str, Any]) -> list[
     for row, answer in zip(rows, answers, strict=True):
         plain = [json.dumps(test["data"], ensure_ascii=False) for test in row["tests"]]
         texts = [text for text in answer.get("written", plain) if text]
-        out.append({"schema": json.dumps(row["schema"]), "texts": texts})
+        if texts:
+            out.append({"schema": json.dumps(row["schema"]), "texts": texts})
     return out
 
 
@@ -155,10 +158,10 @@ def times(given: argparse.Namespace, options: dict[str, Any]) -> None:
     for i, row in enumerate(rows):
         line = {**row, **options, "n": given.n if i % 5 == 0 else 0, "most": given.tokens}
         answers["here"].append(ours.ask(line))
-        tokens = answers["here"][-1].get("tokens")
+        tokens = answers["here"][-1]["tokens"]
         for name, side in sides.items():
             if side is not ours:
-                answers[name].append(side.ask({**line, "tokens": tokens}) if tokens else {"error": ""})
+                answers[name].append(side.ask({**line, "tokens": tokens}))
     print(f"{len(rows)} schemas, {len(json.loads(vocabulary)['texts'])} tokens")
     for name, all_of_it in answers.items():
         made = [answer for answer in all_of_it if "error" not in answer]
