@@ -4,8 +4,9 @@
 line: {id, schema, tests: [{data, valid}]}) and prints how many schemas are accepted, how many invalid
 instances are admitted, and how many valid ones are rejected. It needs build/bin/engine-tests, not a model.
 
-`--times VOCABULARY` (a GGUF file) prints instead how long a sample of the real schemas takes to compile, and the mask
-of each token of their valid instances, beside xgrammar and llguidance, which are installed into --peers FOLDER.
+`--times VOCABULARY` (a GGUF file) prints instead how long a sample of the real schemas takes to compile, and
+the mask of each token of their valid instances, beside xgrammar and llguidance, which are installed into
+`--peers FOLDER`. Times are the processor's.
 """
 
 import argparse
@@ -167,8 +168,11 @@ def times(given: argparse.Namespace, options: dict[str, Any]) -> None:
         made = [answer for answer in all_of_it if "error" not in answer]
         print(f"{name}: {len(made)} accepted, {sum(a.get('rejected', 0) for a in made)} texts rejected")
         print(f"  compile, ms: {spread([answer['ms'] for answer in made])}")
-        for what, key in (("mask, n = 1", "alone"), (f"mask, n = {given.n}", "together"), ("mutex", "held")):
-            print(f"  {what}, µs: {spread([time for answer in made for time in answer.get(key) or []])}")
+        kinds = {"alone": "mask, n = 1", "together": f"mask, n = {given.n}", "held": "mutex"}
+        for key, what in kinds.items():
+            found = [us for answer in made for us in answer.get(key) or []]
+            if found:
+                print(f"  {what}, µs: {spread(found)}")
         if given.show:
             slow = sorted(((max(a.get("alone") or [0]), i) for i, a in enumerate(all_of_it)), reverse=True)
             for most, i in slow[: given.show]:
@@ -179,8 +183,6 @@ def times(given: argparse.Namespace, options: dict[str, Any]) -> None:
 
 def spread(found: list[float]) -> str:
     """The usual figures of a list."""
-    if not found:
-        return "none"
     found = sorted(found)
     p50, p99 = (found[int(len(found) * part)] for part in (0.5, 0.99))
     return f"p50 {p50:.1f}, p99 {p99:.1f}, mean {statistics.fmean(found):.1f}, max {found[-1]:.0f}, of {len(found)}"

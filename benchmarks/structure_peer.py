@@ -1,9 +1,9 @@
 """A side of structure.py: how long xgrammar or llguidance takes for schemas.
 
-`structure_peer.py xgrammar|llguidance` runs in an environment that has the package. The first line of stdin is the
-vocabulary, {"texts": [in hexadecimal], "ends": [tokens]}; each further line is {"schema", "tokens": of texts,
-"n": sequences}, and its answer a line with {"ms", "alone", "together", "rejected": texts with a token that is not
-allowed} or {"error"}, as of engine-tests --masks. All times are the processor's.
+`structure_peer.py xgrammar|llguidance` runs in an environment that has the package. The first line of stdin
+is the vocabulary, {"texts": [in hexadecimal], "ends": [tokens]}; each further line is {"schema", "tokens":
+of texts, "n": sequences}, and its answer a line with {"ms", "alone", "together", "rejected": texts with a
+token that is not allowed} or {"error"}, as of engine-tests --masks. All times are the processor's.
 """
 
 import json
@@ -57,9 +57,10 @@ class Llguidance:
         import llguidance
 
         class Tokens:
-            eos_token_id, bos_token_id, special_token_ids = ends[0], None, ends
-            # a text of its own for each token without one: the mark is that of special tokens
-            tokens = [text or b"\xff<%d>" % i for i, text in enumerate(texts)]
+            def __init__(self) -> None:
+                self.eos_token_id, self.bos_token_id, self.special_token_ids = ends[0], None, ends
+                # a token without text has one of its own, with the mark of special tokens
+                self.tokens = [text or b"\xff<%d>" % i for i, text in enumerate(texts)]
 
             def __call__(self, text: bytes | str) -> list[int]:
                 return []
@@ -90,7 +91,7 @@ class Llguidance:
 
 
 def walk(start: Callable[[], Sequence], all_tokens: list[list[int]], times: list[float]) -> int:
-    """Times the mask of each token; sequence i begins i tokens later. Returns how many sequences were rejected."""
+    """Times the mask of each token; sequence i begins i tokens later. Returns how many are rejected."""
     sequences = [start() for _ in all_tokens]
     alive = [True] * len(sequences)
     for step in range(max(i + len(tokens) + 1 for i, tokens in enumerate(all_tokens))):

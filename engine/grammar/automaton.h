@@ -54,7 +54,7 @@ class position_table {
     void      grow();
 
     std::vector<position> positions;
-    std::vector<int32_t>  slots;   // ids, from the place of the hash on; -1: none. Half of them at most are used
+    std::vector<int32_t>  slots;   // ids, each at its hash or behind it; -1: none; half of them are free
     std::vector<int64_t>  visited; // by position: the last stamp
 };
 
@@ -107,13 +107,15 @@ class automaton {
     int32_t compute_step(int32_t from, uint8_t byte);
     bool    takes(const grammar_element & e, llama_token token) const;
 
-    const grammar_rules             rules;
-    const byte_classes              classes;
-    position_table                  positions;
-    std::vector<state>              states;
-    std::vector<int32_t>            next; // by state and class of bytes
-    std::unordered_map<position_ids, int32_t, hash_of_numbers> state_ids;
-    int64_t                         n_lookups = 0; // calls of state_of, as stamps of visits
-    int64_t                         n_numbers = 0;
-    int64_t                         n_work    = 0; // positions visited since begin_step
+    using ids_of_states = std::unordered_map<position_ids, int32_t, hash_of_numbers>;
+
+    const grammar_rules  rules;
+    const byte_classes   classes;
+    position_table       positions;
+    std::vector<state>   states;
+    std::vector<int32_t> next; // by state and class of bytes
+    ids_of_states        state_ids;
+    int64_t              n_lookups = 0; // calls of state_of, as stamps of visits
+    int64_t              n_numbers = 0;
+    int64_t              n_work    = 0; // positions visited since begin_step
 };

@@ -32,13 +32,8 @@ character_ranges complement(character_ranges ranges) {
 
 // Ascending, as are the ranges of all plain characters.
 static const character_ranges & plain_ranges() {
-    static const character_ranges out = complement({{0, 0x1F},
-                                                    {'"', '"'},
-                                                    {'<', '<'},
-                                                    {'\\', '\\'},
-                                                    {0x7F, 0x7F},
-                                                    {0x2028, 0x2029},
-                                                    {0xD800, 0xDFFF}});
+    static const character_ranges out = complement(
+        {{0, 0x1F}, {'"', '"'}, {'<', '<'}, {'\\', '\\'}, {0x7F, 0x7F}, {0x2028, 0x2029}, {0xD800, 0xDFFF}});
     return out;
 }
 

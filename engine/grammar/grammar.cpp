@@ -97,12 +97,12 @@ std::shared_ptr<const token_set> grammar::allowed(position & at) {
 
 // One walk over the tree of the tokens that are not known at once.
 std::shared_ptr<const token_set> grammar::compute_allowed(int32_t state) {
-    const auto & part = vocabulary->part_with(machine[state].n_plain);
-    const auto   set  = std::make_shared<token_set>(part.known);
+    const auto &         part = vocabulary->part_with(machine[state].n_plain);
+    const auto           set  = std::make_shared<token_set>(part.known);
     std::vector<int32_t> path(part.n_bytes + 1, state); // the state before each byte of the current node
     for (int32_t i = 0; i < (int32_t) part.nodes.size();) {
-        const auto &  node = part.nodes[i];
-        const int32_t to   = machine.step(path[node.depth], node.byte);
+        const auto &  node   = part.nodes[i];
+        const int32_t to     = machine.step(path[node.depth], node.byte);
         path[node.depth + 1] = to;
         for (int32_t k = 0; k < node.n_tokens && to != automaton::dead; k++) {
             set->add(part.by_text[node.first_token + k]);

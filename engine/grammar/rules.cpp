@@ -139,7 +139,7 @@ grammar_element grammar_rules::one_of(character_ranges ranges, size_t where) {
     grammar_element & made = entry->second;
     made                   = {grammar_element::bytes, set_id(ascii)};
     if (ranges.back().second >= 0x80) {
-        made                   = {grammar_element::rule, add_rule(where)};
+        made                  = {grammar_element::rule, add_rule(where)};
         plain[made.value].one = hold_plain(ranges);
         if (ascii.any()) {
             add_alternative(made.value, {{grammar_element::bytes, set_id(ascii)}});

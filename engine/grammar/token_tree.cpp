@@ -17,7 +17,8 @@ std::string token_tree::text(llama_token token) const {
 
 const token_tree::part & token_tree::part_with(int32_t n_plain) {
     std::call_once(made, [this] { make(); });
-    return *std::find_if(parts.begin(), parts.end(), [n_plain](const part & p) { return p.n_plain <= n_plain; });
+    return *std::find_if(parts.begin(), parts.end(),
+                         [n_plain](const part & p) { return p.n_plain <= n_plain; });
 }
 
 // The characters of a text of plain ones; -1: it has others.

@@ -80,9 +80,9 @@ class writer {
 
     bool write(const json & value, int32_t at, const then & next) {
         if (value.is_object()) {
-            const int32_t to      = text(at, "{");
-            const json    ordered = order == sorted ? in_order(value) : value;
-            tried         seen; // what follows the object is the same in all of its ways
+            const int32_t           to      = text(at, "{");
+            const json              ordered = order == sorted ? in_order(value) : value;
+            tried                   seen; // what follows the object is the same in all of its ways
             const std::vector<bool> none(value.size());
             return to != automaton::dead && members(ordered, none, none, 0, to, next, seen);
         }
@@ -152,27 +152,28 @@ class writer {
     }
 
     // before: the members that might have come before.
-    bool members(const json & value, const std::vector<bool> & done, const std::vector<bool> & before, size_t n,
-                 int32_t at, const then & next, tried & seen) {
+    bool members(const json & value, const std::vector<bool> & done, const std::vector<bool> & before,
+                 size_t n, int32_t at, const then & next, tried & seen) {
         if (n == value.size()) {
             return literal(at, "}", next);
         }
         if (!seen.insert({at, done}).second) {
             return false;
         }
-        const int32_t to = n > 0 ? text(at, comma) : at;
-        size_t        i  = 0;
+        const int32_t                    to  = n > 0 ? text(at, comma) : at;
+        size_t                           i   = 0;
         std::optional<std::vector<bool>> now = before;
         if (order == first_things_first) {
             now = possible(value, done, before, to);
         }
-        for (auto member = value.begin(); member != value.end() && to != automaton::dead && now; ++member, i++) {
+        for (auto member = value.begin(); member != value.end() && to != automaton::dead && now;
+             ++member, i++) {
             if (done[i]) {
                 continue;
             }
             std::vector<bool> more = done;
             more[i]                = true;
-            const auto go_on       = [&](int32_t a) { return members(value, more, *now, n + 1, a, next, seen); };
+            const auto go_on = [&](int32_t a) { return members(value, more, *now, n + 1, a, next, seen); };
             if (attempt([&] {
                     const int32_t behind = text(to, name_of(member.key()));
                     return behind != automaton::dead && write(member.value(), behind, go_on);
@@ -186,7 +187,7 @@ class writer {
     automaton &       machine;
     const std::string schema, comma, colon;
     std::string       written;
-    int64_t           n_left    = 0;
+    int64_t           n_left = 0;
     way               order  = own_order;
 };
 
@@ -254,8 +255,7 @@ json answer(const json & line) {
     json out = {{"ms", ms()}, {"warnings", made.warnings}, {"admitted", json::array()}};
     try {
         automaton machine(std::move(made.rules));
-        writer    w(machine, json::parse(line["schema"].get<std::string>()).dump(),
-                         line.value("spaced", false));
+        writer w(machine, json::parse(line["schema"].get<std::string>()).dump(), line.value("spaced", false));
         for (const json & text : line["values"]) {
             const std::string written = w.admits(json::parse(text.get<std::string>()));
             out["admitted"].push_back(!written.empty());

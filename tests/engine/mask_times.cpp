@@ -44,8 +44,7 @@ class measurement {
     explicit measurement(const json & line, std::shared_ptr<token_tree> vocabulary)
         : line(line), vocabulary(std::move(vocabulary)) {
         for (const json & text : line["texts"]) {
-            texts.push_back(
-                common_tokenize(this->vocabulary->vocab, text.get<std::string>(), false, false));
+            texts.push_back(common_tokenize(this->vocabulary->vocab, text.get<std::string>(), false, false));
             texts.back().resize(std::min(texts.back().size(), line.value("most", (size_t) 1000)));
         }
     }
@@ -98,9 +97,9 @@ class measurement {
         };
         for (size_t step = 0; step < n_steps; step++) {
             for (size_t i = 0; i < std::min(step + 1, all.size()); i++) {
-                const size_t                              n = step - i;
+                const size_t                     n = step - i;
                 std::shared_ptr<const token_set> mask;
-                double                                    sum = 0;
+                double                           sum = 0;
                 if (n > all[i].size()) {
                     continue;
                 }

@@ -309,8 +309,9 @@ grammar_element json_character(grammar_rules & rules, const character_ranges & r
 
 // That is how far the nearest state is that does not take all plain characters.
 std::vector<int32_t> count_plain(const std::vector<language::state> & states) {
-    std::vector<std::vector<int32_t>> from(states.size()); // by state: those that a plain character leads from
-    std::vector<int32_t>              n(states.size(), grammar_rules::n_any), todo;
+    std::vector<std::vector<int32_t>> from(
+        states.size()); // by state: those that a plain character leads from
+    std::vector<int32_t> n(states.size(), grammar_rules::n_any), todo;
     for (size_t i = 0; i < states.size(); i++) {
         character_ranges taken;
         for (const auto & e : states[i].edges) {
