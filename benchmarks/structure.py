@@ -185,7 +185,8 @@ def spread(found: list[float]) -> str:
     """The usual figures of a list."""
     found = sorted(found)
     p50, p99 = (found[int(len(found) * part)] for part in (0.5, 0.99))
-    return f"p50 {p50:.1f}, p99 {p99:.1f}, mean {statistics.fmean(found):.1f}, max {found[-1]:.0f}, of {len(found)}"
+    mean = statistics.fmean(found)
+    return f"p50 {p50:.1f}, p99 {p99:.1f}, mean {mean:.1f}, max {found[-1]:.0f}, of {len(found)}"
 
 
 def main() -> None:
