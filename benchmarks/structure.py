@@ -153,7 +153,7 @@ def times(given: argparse.Namespace, options: dict[str, Any]) -> None:
     sides = {"here": ours}
     if given.peers:
         command = [install(given.peers), str(Path(__file__).with_name("structure_peer.py"))]
-        sides |= {name: Side([*command, name], vocabulary) for name in PEERS}
+        sides |= {name: Side([*command, name], vocabulary) for name in given.peer or PEERS}
     rows = sample(groups(given.folder / "real.jsonl.xz"), given.schemas, options)
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for i, row in enumerate(rows):
@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("official", "real"))
     parser.add_argument("--times", type=Path, metavar="VOCABULARY")
     parser.add_argument("--peers", type=Path, metavar="FOLDER")
+    parser.add_argument("--peer", action="append", choices=PEERS, help="only this one, or these")
     parser.add_argument("--schemas", type=int, default=250, help="of the sample for --times")
     parser.add_argument("--tokens", type=int, default=1000, help="of each text, at most")
     parser.add_argument("-n", type=int, default=64, help="sequences of a fifth of the sample")
