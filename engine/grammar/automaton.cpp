@@ -2,38 +2,78 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
 static const int64_t n_max_positions = 1 << 14; // of one state: the ways in which a text can be read
 static const int64_t n_max_work      = 1 << 20; // positions that one step may visit: some tenths of a second
 
-byte_classes::byte_classes(const std::vector<byte_set> & sets) {
+byte_classes::byte_classes(const std::vector<byte_set> & all) {
     std::map<std::pair<int32_t, bool>, int32_t> parts;
-    for (const byte_set & set : sets) {
+    for (const byte_set & set : all) {
         parts.clear();
         for (int b = 0; b < 256; b++) {
             of[b] = parts.emplace(std::make_pair(of[b], set[b]), (int32_t) parts.size()).first->second;
         }
         n = (int32_t) parts.size();
         if (n == 256) {
-            return;
+            break;
         }
     }
+    for (const byte_set & set : all) {
+        sets.emplace_back();
+        for (int b = 0; b < 256; b++) {
+            sets.back()[of[b]] = set[b];
+        }
+    }
+}
+
+static size_t mix(size_t hash, int32_t number) {
+    const uint64_t mixed = (hash ^ (uint32_t) number) * 0x9E3779B97F4A7C15u;
+    return (size_t) (mixed ^ mixed >> 32);
+}
+
+size_t hash_of_numbers::operator()(const std::vector<int32_t> & numbers) const {
+    size_t hash = numbers.size();
+    for (const int32_t number : numbers) {
+        hash = mix(hash, number);
+    }
+    return hash;
 }
 
 //
 // positions
 //
 
+int32_t & position_table::slot_of(const position & p) {
+    const size_t mask = slots.size() - 1; // their number is a power of two
+    size_t       i    = mix(mix(mix(0, p.element), p.count), p.parent) & mask;
+    while (slots[i] >= 0 && !(positions[slots[i]] == p)) {
+        i = (i + 1) & mask;
+    }
+    return slots[i];
+}
+
+void position_table::grow() {
+    slots.assign(std::max(slots.size() * 4, (size_t) 1024), -1);
+    for (size_t id = 0; id < positions.size(); id++) {
+        slot_of(positions[id]) = (int32_t) id;
+    }
+}
+
 int32_t position_table::find_or_add(const position & p, bool & added) {
-    const auto [entry, is_new] = ids.emplace(p, (int32_t) positions.size());
-    added                      = is_new;
-    if (is_new) {
+    if (2 * positions.size() >= slots.size()) {
+        grow();
+    }
+    int32_t & slot = slot_of(p);
+    added          = slot < 0;
+    if (added) {
+        slot = (int32_t) positions.size();
         positions.push_back(p);
         visited.push_back(-1);
     }
-    return entry->second;
+    return slot;
 }
 
 bool position_table::visit(int32_t id, int64_t stamp) {
@@ -42,7 +82,7 @@ bool position_table::visit(int32_t id, int64_t stamp) {
 
 void position_table::clear() {
     positions.clear();
-    ids.clear();
+    slots.clear();
     visited.clear();
 }
 
@@ -68,6 +108,7 @@ automaton::automaton(grammar_rules r) : rules(std::move(r)), classes(rules.sets)
 void automaton::reset() {
     positions.clear();
     states.clear();
+    next.clear();
     state_ids.clear();
     n_numbers = 0;
     position_ids todo;
@@ -97,6 +138,13 @@ void automaton::enter_rule(position_table::position p, position_ids & todo) {
     }
 }
 
+// The plain characters that may follow a position at a rule.
+int32_t automaton::count_plain(const grammar_element & e, int32_t count) const {
+    const auto &  own  = rules.plain[e.value];
+    const int32_t left = e.high < 0 ? grammar_rules::n_any : e.high - count;
+    return left > 0 ? std::max(own.one ? left : 0, own.first) : 0;
+}
+
 // The state of these positions and of all that they lead to before a byte or token is taken.
 int32_t automaton::state_of(position_ids & todo) {
     state   made;
@@ -117,6 +165,7 @@ int32_t automaton::state_of(position_ids & todo) {
         const position_table::position p = positions[id];
         const grammar_element          e = rules.elements[p.element];
         if (e.what == grammar_element::rule) {
+            made.n_plain = std::max(made.n_plain, count_plain(e, p.count));
             enter_rule(p, todo);
             continue;
         }
@@ -135,7 +184,7 @@ int32_t automaton::add_state(state && made, const byte_set & bytes) {
     const auto [entry, added] = state_ids.emplace(made.positions, (int32_t) states.size());
     if (added) {
         made.n_bytes = (int32_t) bytes.count();
-        made.next.assign(classes.n, unknown);
+        next.resize(next.size() + classes.n, unknown);
         n_numbers += classes.n + 2 * (int64_t) made.positions.size() + 32;
         states.push_back(std::move(made));
     }
@@ -148,11 +197,19 @@ int32_t automaton::add_state(state && made, const byte_set & bytes) {
 
 int32_t automaton::compute_step(int32_t from, uint8_t byte) {
     position_ids todo;
+    byte_set     same = byte_set().set(); // the classes that lead to the same state
     for (int32_t id : states[from].positions) {
         const position_table::position p = positions[id];
         const grammar_element          e = rules.elements[p.element];
-        if (e.what == grammar_element::bytes && rules.sets[e.value][byte]) {
+        if (e.what != grammar_element::bytes) {
+            continue;
+        }
+        const byte_set & set = classes.sets[e.value];
+        if (set[classes.of[byte]]) {
             todo.push_back(position_id(p.element + 1, 0, p.parent));
+            same &= set;
+        } else {
+            same &= ~set;
         }
     }
     n_work += (int64_t) states[from].positions.size();
@@ -160,8 +217,12 @@ int32_t automaton::compute_step(int32_t from, uint8_t byte) {
         throw grammar_error("it is too ambiguous: finding what may come next takes more than " +
                             std::to_string(n_max_work) + " steps");
     }
-    const int32_t to                    = state_of(todo);
-    states[from].next[classes.of[byte]] = to;
+    const int32_t to = state_of(todo);
+    for (int32_t i = 0; i < classes.n; i++) {
+        if (same[i]) {
+            next[(size_t) from * classes.n + i] = to;
+        }
+    }
     return to;
 }
 
@@ -182,13 +243,13 @@ bool automaton::takes(const grammar_element & e, llama_token token) const {
            (e.what == grammar_element::other_token && !is_listed());
 }
 
-void automaton::add_tokens(int32_t from, std::vector<bool> & set) const {
+void automaton::add_tokens(int32_t from, token_set & set) const {
     bool                 others = false; // all tokens are taken but `left`
     std::vector<int32_t> left;
     for (const int32_t id : states[from].positions) {
         const grammar_element e = rules.elements[positions[id].element];
         if (e.what == grammar_element::token) {
-            set[e.value] = true;
+            set.add(e.value);
         } else if (e.what == grammar_element::other_token) {
             const auto &         list = rules.token_lists[e.value];
             std::vector<int32_t> both;
@@ -199,7 +260,9 @@ void automaton::add_tokens(int32_t from, std::vector<bool> & set) const {
         }
     }
     for (size_t token = 0; others && token < set.size(); token++) {
-        set[token] = set[token] || !std::binary_search(left.begin(), left.end(), (int32_t) token);
+        if (!std::binary_search(left.begin(), left.end(), (int32_t) token)) {
+            set.add(token);
+        }
     }
 }
 

@@ -30,6 +30,29 @@ character_ranges complement(character_ranges ranges) {
     return out;
 }
 
+// Ascending, as are the ranges of all plain characters.
+static const character_ranges & plain_ranges() {
+    static const character_ranges out = complement(
+        {{0, 0x1F}, {'"', '"'}, {'<', '<'}, {'\\', '\\'}, {0x7F, 0x7F}, {0x2028, 0x2029}, {0xD800, 0xDFFF}});
+    return out;
+}
+
+bool touch_plain(uint32_t low, uint32_t high) {
+    const character_ranges & all = plain_ranges();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto & range) { return range.first <= high && low <= range.second; });
+}
+
+bool is_plain(uint32_t c) {
+    return touch_plain(c, c);
+}
+
+bool hold_plain(const character_ranges & ranges) {
+    const character_ranges others = complement(ranges);
+    return std::none_of(others.begin(), others.end(),
+                        [](const auto & range) { return touch_plain(range.first, range.second); });
+}
+
 std::string to_utf8(char32_t c) {
     std::string out;
     const int   n = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; // continuation bytes

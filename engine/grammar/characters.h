@@ -20,5 +20,11 @@ character_ranges merged(character_ranges ranges);
 // All other code points.
 character_ranges complement(character_ranges ranges);
 
+// Plain characters are those that texts of all kinds may have: none that is escaped, ends a string or a line, or
+// begins a tag.
+bool is_plain(uint32_t c);
+bool hold_plain(const character_ranges & ranges); // all of them
+bool touch_plain(uint32_t low, uint32_t high);    // the range holds one
+
 std::string    to_utf8(char32_t c);
 std::u32string from_utf8(const std::string & utf8); // the text must be valid UTF-8

@@ -122,9 +122,19 @@ grammar_element add_free_text(grammar_rules & rules, const free_text & text, wor
         }
         return add_language(rules, both(l, texts_of_length(0, text.n_max, budget), budget), writing::plain);
     }
-    const auto first = (int32_t) rules.starts.size();
+    const auto                   first = (int32_t) rules.starts.size();
+    std::vector<language::state> within(states.size()); // until a word is complete
     for (size_t i = 0; i < states.size(); i++) {
-        rules.add_rule(0);
+        for (const auto & [to, ranges] : ways(states[i])) {
+            for (const auto & [low, high] : ranges) {
+                if (!states[to].excluded && states[to].word < 0) {
+                    within[i].edges.push_back({low, high, to});
+                }
+            }
+        }
+    }
+    for (const int32_t n : count_plain(within)) {
+        rules.plain[rules.add_rule(0)].first = n;
     }
     for (size_t i = 0; i < states.size(); i++) {
         const int32_t rule = first + (int32_t) i;

@@ -76,8 +76,8 @@ bool grammar::few_may_follow(position & at) {
            (machine[at.state].n_bytes <= n_few_bytes && !machine[at.state].has_token);
 }
 
-std::shared_ptr<const grammar::token_set> grammar::allowed(position & at) {
-    vocabulary->nodes(); // the first call takes a while, so it is made before the lock
+std::shared_ptr<const token_set> grammar::allowed(position & at) {
+    vocabulary->part_with(0); // the first call takes a while, so it is made before the lock
     const std::lock_guard<std::mutex> lock(mutex);
     begin(at);
     if (at.state == automaton::dead) {
@@ -95,24 +95,24 @@ std::shared_ptr<const grammar::token_set> grammar::allowed(position & at) {
     return set;
 }
 
-// One walk over the vocabulary as a tree.
-std::shared_ptr<const grammar::token_set> grammar::compute_allowed(int32_t state) {
-    const auto &         tree     = vocabulary->nodes();
-    const size_t         n_tokens = (size_t) llama_vocab_n_tokens(vocabulary->vocab);
-    auto                 set      = std::make_shared<token_set>(n_tokens);
-    std::vector<int32_t> path     = {state}; // the state before each byte of the current node
-    for (int32_t i = 0; i < (int32_t) tree.size();) {
-        const auto & node = tree[i];
-        path.resize(node.depth + 1);
-        const int32_t to = machine.step(path.back(), node.byte);
-        path.push_back(to);
+// One walk over the tree of the tokens that are not known at once.
+std::shared_ptr<const token_set> grammar::compute_allowed(int32_t state) {
+    const auto &         part = vocabulary->part_with(machine[state].n_plain);
+    const auto           set  = std::make_shared<token_set>(part.known);
+    std::vector<int32_t> path(part.n_bytes + 1, state); // the state before each byte of the current node
+    for (int32_t i = 0; i < (int32_t) part.nodes.size();) {
+        const auto &  node   = part.nodes[i];
+        const int32_t to     = machine.step(path[node.depth], node.byte);
+        path[node.depth + 1] = to;
         for (int32_t k = 0; k < node.n_tokens && to != automaton::dead; k++) {
-            (*set)[vocabulary->by_text[node.first_token + k]] = true;
+            set->add(part.by_text[node.first_token + k]);
         }
         i = to == automaton::dead ? node.next : i + 1;
     }
     for (llama_token token : vocabulary->end_tokens) {
-        (*set)[token] = machine[state].may_end;
+        if (machine[state].may_end) {
+            set->add(token);
+        }
     }
     if (machine[state].has_token) {
         machine.add_tokens(state, *set);

@@ -4,6 +4,7 @@
 
 #include "grammar/automaton.h"
 #include "grammar/rules.h"
+#include "grammar/token_set.h"
 #include "grammar/token_tree.h"
 
 #include "llama.h"
@@ -26,7 +27,6 @@ class grammar {
         std::string              text; // before the tokens
         std::vector<llama_token> tokens;
     };
-    using token_set = std::vector<bool>;
 
     // All functions below throw grammar_error where the grammar explodes; the constructor does so where its beginning
     // explodes.

@@ -6,6 +6,7 @@ static const size_t n_max_elements = 1 << 20; // of all rules
 
 int32_t grammar_rules::add_rule(size_t where) {
     starts.emplace_back();
+    plain.emplace_back();
     definitions.push_back(where);
     return (int32_t) starts.size() - 1;
 }
@@ -15,6 +16,10 @@ void grammar_rules::add_alternative(int32_t rule, const sequence & added) {
         throw grammar_error("it has more than " + std::to_string(n_max_elements) + " elements");
     }
     starts[rule].push_back((int32_t) elements.size());
+    if (added.size() == 1 && added[0].what == grammar_element::rule && added[0].low <= 1 &&
+        (added[0].high < 0 || added[0].high >= 1)) {
+        plain[rule].one = plain[rule].one || plain[added[0].value].one;
+    }
     elements.insert(elements.end(), added.begin(), added.end());
     elements.emplace_back();
 }
@@ -32,7 +37,7 @@ grammar_element grammar_rules::repeat(const sequence & item, int32_t low, int32_
 grammar_element grammar_rules::append(const grammar_rules & other) {
     const auto first = (int32_t) starts.size();
     for (size_t r = 0; r < other.starts.size(); r++) {
-        add_rule(0);
+        plain[add_rule(0)] = other.plain[r];
     }
     for (size_t r = 0; r < other.starts.size(); r++) {
         for (int32_t i : other.starts[r]) {
@@ -134,7 +139,8 @@ grammar_element grammar_rules::one_of(character_ranges ranges, size_t where) {
     grammar_element & made = entry->second;
     made                   = {grammar_element::bytes, set_id(ascii)};
     if (ranges.back().second >= 0x80) {
-        made = {grammar_element::rule, add_rule(where)};
+        made                  = {grammar_element::rule, add_rule(where)};
+        plain[made.value].one = hold_plain(ranges);
         if (ascii.any()) {
             add_alternative(made.value, {{grammar_element::bytes, set_id(ascii)}});
         }

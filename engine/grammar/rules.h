@@ -35,6 +35,13 @@ class grammar_rules {
   public:
     using sequence = std::vector<grammar_element>;
 
+    // What plain characters (grammar/characters.h) a rule is known to allow; less than the truth is no fault.
+    struct plain_texts {
+        bool    one   = false; // each of them is a text of the rule
+        int32_t first = 0;     // any so many may stand at its beginning; n_any: any number
+    };
+    static constexpr int32_t n_any = INT32_MAX;
+
     // where: the place of its definition in the source, in characters.
     int32_t add_rule(size_t where);
     void    set_where(int32_t rule, size_t where) { definitions[rule] = where; }
@@ -60,6 +67,7 @@ class grammar_rules {
     std::vector<std::vector<int32_t>> starts;   // by rule: where its alternatives begin in `elements`
     std::vector<byte_set>             sets;
     std::vector<std::vector<int32_t>> token_lists; // each sorted
+    std::vector<plain_texts>          plain;       // by rule
 
   private:
     int32_t set_id(const byte_set & set);

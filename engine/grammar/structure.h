@@ -46,7 +46,7 @@ class structure_cache {
 
     // The texts of all tokens, as a tree that is made.
     std::shared_ptr<token_tree> texts() const {
-        vocabulary->nodes();
+        vocabulary->part_with(0);
         return vocabulary;
     }
 

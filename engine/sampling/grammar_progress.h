@@ -23,10 +23,10 @@ class grammar_progress {
     bool may_begin_with(std::string_view text) const;
 
     // These may be called while it is active.
-    bool is_complete() { return structure->complete(at); } // nothing may follow
-    bool few_may_follow() { return structure->few_may_follow(at); }
-    bool allows(llama_token token) { return structure->allows(at, token); }
-    std::shared_ptr<const grammar::token_set> allowed() { return structure->allowed(at); }
+    bool                             is_complete() { return structure->complete(at); } // nothing may follow
+    bool                             few_may_follow() { return structure->few_may_follow(at); }
+    bool                             allows(llama_token token) { return structure->allows(at, token); }
+    std::shared_ptr<const token_set> allowed() { return structure->allowed(at); }
 
   private:
     void feed(std::string_view text);

@@ -1,11 +1,13 @@
 // engine-tests --admits: whether values are admitted by schemas, for benchmarks/structure.py. Each line of stdin is
 // {"schema": text, "values": [texts of JSON], "lenient", "open", "any_order": booleans, "space": name, "texts": how
 // many random ones to make, "seed"}; each line of stdout is {"error": text} or {"warnings": [], "admitted":
-// [booleans], "texts": [], "ms": of the compilation, in time of the processor}. A line for
+// [booleans], "written": [the texts of those admitted, or null], "texts": [], "ms": of the compilation, in time of the
+// processor}. A line for
 // tests/conformance/notations.py is {"kind": "grammar" or "structural_tag", "text", "texts": [those to admit]}. There is
 // no model, so that none has tokens.
-#include "cases.h"
+#include "admits.h"
 
+#include "cases.h"
 #include "grammar/automaton.h"
 #include "grammar/gbnf.h"
 #include "grammar/lark/lark.h"
@@ -19,6 +21,7 @@
 #include <ctime>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -28,43 +31,60 @@ namespace {
 using json = nlohmann::ordered_json;
 
 // Whether some way to write a value is admitted: the properties may come in any order. Its own order is tried first,
-// then that of the names in the schema, each with so much work.
+// then that of the names in the schema, then each name before those that cannot come behind it, each with so much work.
 class writer {
   public:
-    writer(automaton & machine, const std::string & schema) : machine(machine), schema(schema) {}
+    // spaced: with a space behind each comma and colon between values.
+    writer(automaton & machine, const std::string & schema, bool spaced)
+        : machine(machine), schema(schema), comma(spaced ? ", " : ","), colon(spaced ? ": " : ":") {}
 
-    bool admits(const json & value) {
-        for (const bool sorted : {false, true}) {
-            n_left    = 1000000;
-            is_sorted = sorted;
+    // The text; empty: none is admitted.
+    std::string admits(const json & value) {
+        for (const way by : {own_order, sorted, first_things_first}) {
+            n_left = by == first_things_first ? 20000000 : 1000000;
+            order  = by;
+            written.clear();
             if (write(value, automaton::first, [this](int32_t at) { return machine[at].may_end; })) {
-                return true;
+                return written;
             }
         }
-        return false;
+        return "";
     }
 
   private:
+    enum way { own_order, sorted, first_things_first };
+
     using then  = std::function<bool(int32_t)>;
     using tried = std::set<std::pair<int32_t, std::vector<bool>>>;
 
     int32_t text(int32_t at, const std::string & utf8) {
         n_left -= (int64_t) utf8.size();
+        written += utf8;
         return at == automaton::dead || n_left < 0 ? automaton::dead : machine.step_by_text(at, utf8);
     }
 
+    // What a way in vain has written is removed.
+    bool attempt(const std::function<bool()> & way) {
+        const size_t n    = written.size();
+        const bool   ends = way();
+        written.resize(ends ? written.size() : n);
+        return ends;
+    }
+
     bool literal(int32_t at, const std::string & utf8, const then & next) {
-        const int32_t to = text(at, utf8);
-        return to != automaton::dead && next(to);
+        return attempt([&] {
+            const int32_t to = text(at, utf8);
+            return to != automaton::dead && next(to);
+        });
     }
 
     bool write(const json & value, int32_t at, const then & next) {
         if (value.is_object()) {
-            const int32_t to      = text(at, "{");
-            const json    ordered = is_sorted ? in_order(value) : value;
-            tried         seen; // what follows the object is the same in all of its ways
-            return to != automaton::dead &&
-                   members(ordered, std::vector<bool>(value.size()), 0, to, next, seen);
+            const int32_t           to      = text(at, "{");
+            const json              ordered = order == sorted ? in_order(value) : value;
+            tried                   seen; // what follows the object is the same in all of its ways
+            const std::vector<bool> none(value.size());
+            return to != automaton::dead && members(ordered, none, none, 0, to, next, seen);
         }
         if (value.is_array()) {
             const int32_t to = text(at, "[");
@@ -104,32 +124,60 @@ class writer {
         if (i == value.size()) {
             return literal(at, "]", next);
         }
-        const int32_t to = i > 0 ? text(at, ",") : at;
+        const int32_t to = i > 0 ? text(at, comma) : at;
         return to != automaton::dead &&
                write(value[i], to, [&, i](int32_t then_at) { return items(value, i + 1, then_at, next); });
     }
 
-    bool members(const json & value, const std::vector<bool> & written, size_t n, int32_t at,
-                 const then & next, tried & seen) {
+    // The members that may come next. nullopt: one that might have come before no longer may.
+    std::optional<std::vector<bool>> possible(const json & value, const std::vector<bool> & done,
+                                              const std::vector<bool> & before, int32_t at) {
+        std::vector<bool> out(value.size());
+        const size_t      n = written.size();
+        size_t            i = 0;
+        for (auto member = value.begin(); member != value.end(); ++member, i++) {
+            out[i] = !done[i] && text(at, name_of(member.key())) != automaton::dead;
+            written.resize(n);
+            if (before[i] && !done[i] && !out[i]) {
+                return std::nullopt;
+            }
+        }
+        return out;
+    }
+
+    std::string name_of(const std::string & name) {
+        std::string out;
+        append_json_string(out, name);
+        return out + colon;
+    }
+
+    // before: the members that might have come before.
+    bool members(const json & value, const std::vector<bool> & done, const std::vector<bool> & before,
+                 size_t n, int32_t at, const then & next, tried & seen) {
         if (n == value.size()) {
             return literal(at, "}", next);
         }
-        if (!seen.insert({at, written}).second) {
+        if (!seen.insert({at, done}).second) {
             return false;
         }
-        const int32_t to = n > 0 ? text(at, ",") : at;
-        size_t        i  = 0;
-        for (auto member = value.begin(); member != value.end() && to != automaton::dead; ++member, i++) {
-            std::string name;
-            append_json_string(name, member.key());
-            const int32_t behind = written[i] ? automaton::dead : text(to, name + ":");
-            if (behind == automaton::dead) {
+        const int32_t                    to  = n > 0 ? text(at, comma) : at;
+        size_t                           i   = 0;
+        std::optional<std::vector<bool>> now = before;
+        if (order == first_things_first) {
+            now = possible(value, done, before, to);
+        }
+        for (auto member = value.begin(); member != value.end() && to != automaton::dead && now;
+             ++member, i++) {
+            if (done[i]) {
                 continue;
             }
-            std::vector<bool> more = written;
+            std::vector<bool> more = done;
             more[i]                = true;
-            const auto go_on       = [&](int32_t a) { return members(value, more, n + 1, a, next, seen); };
-            if (write(member.value(), behind, go_on)) {
+            const auto go_on = [&](int32_t a) { return members(value, more, *now, n + 1, a, next, seen); };
+            if (attempt([&] {
+                    const int32_t behind = text(to, name_of(member.key()));
+                    return behind != automaton::dead && write(member.value(), behind, go_on);
+                })) {
                 return true;
             }
         }
@@ -137,9 +185,10 @@ class writer {
     }
 
     automaton &       machine;
-    const std::string schema;
-    int64_t           n_left    = 0;
-    bool              is_sorted = false;
+    const std::string schema, comma, colon;
+    std::string       written;
+    int64_t           n_left = 0;
+    way               order  = own_order;
 };
 
 // A text of the grammar, by random bytes; empty: it did not end within so many.
@@ -175,16 +224,9 @@ schema::options::spaces space_of(const json & line) {
 }
 
 json answer_notation(const json & line) {
-    schema::options given;
-    given.space            = space_of(line);
-    const std::string text = line["text"];
-    embedded_schemas  schemas(given);
-    json              out = {{"admitted", json::array()}};
+    json out = {{"admitted", json::array()}};
     try {
-        const notation_text in("grammar", text);
-        automaton machine(line["kind"] == "structural_tag" ? read_structural_tag(text, nullptr, schemas)
-                          : is_lark(text)                  ? read_lark(in, nullptr, schemas)
-                                                           : read_gbnf(in, nullptr));
+        automaton machine(compile_line(line).rules);
         for (const json & one : line["texts"]) {
             const int32_t at = machine.step_by_text(automaton::first, one.get<std::string>());
             out["admitted"].push_back(at != automaton::dead && machine[at].may_end);
@@ -199,16 +241,11 @@ json answer(const json & line) {
     if (line.contains("kind")) {
         return answer_notation(line);
     }
-    schema::options given;
-    given.lenient            = line.value("lenient", false);
-    given.open               = line.value("open", false);
-    given.any_order          = line.value("any_order", false);
-    given.space              = space_of(line);
     const std::clock_t begin = std::clock();
     const auto         ms    = [&] { return 1000.0 * (double) (std::clock() - begin) / CLOCKS_PER_SEC; };
     schema::compiled   made;
     try {
-        made = schema::compile(line["schema"].get<std::string>(), given);
+        made = compile_line(line);
         if (const int32_t r = made.rules.find_left_recursion(); r >= 0) {
             return {{"error", "left recursion in rule " + std::to_string(r)}, {"ms", ms()}};
         }
@@ -218,9 +255,11 @@ json answer(const json & line) {
     json out = {{"ms", ms()}, {"warnings", made.warnings}, {"admitted", json::array()}};
     try {
         automaton machine(std::move(made.rules));
-        writer    w(machine, json::parse(line["schema"].get<std::string>()).dump());
+        writer w(machine, json::parse(line["schema"].get<std::string>()).dump(), line.value("spaced", false));
         for (const json & text : line["values"]) {
-            out["admitted"].push_back(w.admits(json::parse(text.get<std::string>())));
+            const std::string written = w.admits(json::parse(text.get<std::string>()));
+            out["admitted"].push_back(!written.empty());
+            out["written"].push_back(written.empty() ? json() : json(written));
         }
         std::mt19937 random(line.value("seed", 1u));
         for (int i = 0; i < line.value("texts", 0); i++) {
@@ -235,6 +274,24 @@ json answer(const json & line) {
 }
 
 } // namespace
+
+schema::compiled compile_line(const json & line) {
+    schema::options given;
+    given.lenient   = line.value("lenient", false);
+    given.open      = line.value("open", false);
+    given.any_order = line.value("any_order", false);
+    given.space     = space_of(line);
+    if (!line.contains("kind")) {
+        return schema::compile(line["schema"].get<std::string>(), given);
+    }
+    const std::string   text = line["text"];
+    embedded_schemas    schemas(given);
+    const notation_text in("grammar", text);
+    return {line["kind"] == "structural_tag" ? read_structural_tag(text, nullptr, schemas)
+            : is_lark(text)                  ? read_lark(in, nullptr, schemas)
+                                             : read_gbnf(in, nullptr),
+            {}};
+}
 
 std::string admit_line(const std::string & line) {
     return answer(json::parse(line)).dump(-1, ' ', false, json::error_handler_t::replace);

@@ -4,6 +4,7 @@
 //   engine-tests --list      the names, one a line
 //   engine-tests --samplers  times samplers, for benchmarks/samplers/
 //   engine-tests --admits    reads schemas and values, for benchmarks/structure.py
+//   engine-tests --masks VOCABULARY  reads schemas and texts, for benchmarks/structure.py
 //   engine-tests [NAME…]     runs these cases, or all; prints a line for each, and exits with 1 if one fails
 #include "cases.h"
 #include "gaussian.h"
@@ -48,6 +49,9 @@ int main(int argc, char ** argv) {
     }
     if (argc == 2 && strcmp(argv[1], "--admits") == 0) {
         return admit_lines();
+    }
+    if (argc == 3 && strcmp(argv[1], "--masks") == 0) {
+        return time_masks(argv[2]);
     }
     std::vector<test_case> cases;
     add_admission_cases(cases);

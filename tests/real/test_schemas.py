@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,42 @@ def faults(rows: list[dict[str, Any]], is_open: bool) -> Iterator[str]:
 
 def refusal_of(name: str) -> str:
     return next((why for end, why in REFUSED.items() if name.endswith(end)), "")
+
+
+TEXT = {"type": "string"}
+MASKED = [  # what has plain characters in known numbers, and a text
+    ({"schema": TEXT}, '"a b <é\\n"'),
+    ({"schema": {**TEXT, "maxLength": 20}}, '"twenty letters at mo"'),
+    ({"schema": {**TEXT, "minLength": 3, "maxLength": 7}}, '"seven o"'),  # a part of the tree has 8
+    ({"schema": {**TEXT, "pattern": "^.", "maxLength": 7}}, '"seven o"'),
+    ({"schema": {"type": "array", "items": {**TEXT, "maxLength": 3}, "maxItems": 2}}, '["a", "the"]'),
+    ({"schema": {**TEXT, "pattern": r"^(?:\S+\s+){0,3}\S+$", "maxLength": 30}}, '"four words of text"'),
+    ({"schema": {**TEXT, "pattern": "^.{4,}x$"}}, '"a fox"'),
+    ({"schema": {"properties": {"the": {"type": "null"}, "they": {}}}, "open": True}, '{"them": "a"}'),
+    ({"schema": {"patternProperties": {"^th": TEXT}}, "open": True}, '{"them": "a", "a": 1}'),
+    ({"kind": "grammar", "text": r"""root ::= "'" char{2,12} "'" [^'"\\]*
+        char ::= [^'"\\\x7F\x00-\x1F] | "\\" ["\\nt]"""}, "'a day'there"),
+    ({"kind": "structural_tag", "text": {"format": {
+        "type": "triggered_tags", "triggers": ["<f=", "at the end"],
+        "tags": [{"begin": "<f=a>", "content": {"type": "any_text", "max_chars": 20}, "end": "</f>"},
+                 {"begin": "at the end.", "content": {"type": "any_text"}, "end": "over"}]}}},
+        "so <f=a>a text</f> at the end. It is over"),
+]  # fmt: skip
+
+
+def test_masks_hold_the_tokens_that_are_allowed_one_by_one() -> None:
+    """Most of a vocabulary is known at once where any text may follow."""
+    lines = []
+    for what, text in MASKED:
+        texts = {key: json.dumps(value) for key, value in what.items() if isinstance(value, dict)}
+        lines.append(json.dumps({**what, **texts, "texts": [text], "n": 0, "check": True}))
+    command = [ENGINE[0], "--masks", str(ROOT / "models/storyteller.gguf")]
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, timeout=100, check=True
+    )
+    said = [json.loads(line) for line in done.stdout.splitlines()[1:]]
+    assert [one.get("error") for one in said] == [None] * len(MASKED)
+    assert all(len(one["alone"]) > 3 for one in said)
 
 
 def test_schemas_as_other_packages_write_them_hold_exactly() -> None:

@@ -307,11 +307,40 @@ grammar_element json_character(grammar_rules & rules, const character_ranges & r
     return {grammar_element::rule, rule};
 }
 
+// That is how far the nearest state is that does not take all plain characters.
+std::vector<int32_t> count_plain(const std::vector<language::state> & states) {
+    std::vector<std::vector<int32_t>> from(
+        states.size()); // by state: those that a plain character leads from
+    std::vector<int32_t> n(states.size(), grammar_rules::n_any), todo;
+    for (size_t i = 0; i < states.size(); i++) {
+        character_ranges taken;
+        for (const auto & e : states[i].edges) {
+            taken.emplace_back(e.low, e.high);
+            if (touch_plain(e.low, e.high) && (from[e.to].empty() || from[e.to].back() != (int32_t) i)) {
+                from[e.to].push_back((int32_t) i);
+            }
+        }
+        if (!hold_plain(taken)) {
+            n[i] = 0;
+            todo.push_back((int32_t) i);
+        }
+    }
+    for (size_t k = 0; k < todo.size(); k++) {
+        for (const int32_t i : from[todo[k]]) {
+            if (n[i] == grammar_rules::n_any) {
+                n[i] = n[todo[k]] + 1;
+                todo.push_back(i);
+            }
+        }
+    }
+    return n;
+}
+
 grammar_element add_language(grammar_rules & rules, const language & l, writing how) {
     std::map<character_ranges, grammar_element> characters;
     const auto                                  first = (int32_t) rules.starts.size();
-    for (size_t i = 0; i < l.states.size(); i++) {
-        rules.add_rule(0);
+    for (const int32_t n : count_plain(l.states)) {
+        rules.plain[rules.add_rule(0)].first = n;
     }
     for (size_t i = 0; i < l.states.size(); i++) {
         const language::state &             s = l.states[i];

@@ -46,6 +46,8 @@ void trim(language & l);
 
 // How its characters are written.
 enum class writing { plain, json_string };
+// By state: so many plain characters may follow, whichever they are; grammar_rules::n_any: any number.
+std::vector<int32_t> count_plain(const std::vector<language::state> & states);
 // A rule for the texts of a language that is not empty.
 grammar_element add_language(grammar_rules & rules, const language & l, writing how);
 // A rule for one of these characters as a JSON string has it.
