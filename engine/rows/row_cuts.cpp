@@ -271,20 +271,24 @@ size_t n_before_tail(const llama_token_data * sorted, size_t n, float temperatur
     return all > 0.0 ? least + 1 : n;
 }
 
-// The likeliest tokens are enough, if what the others can add to the sum changes nothing.
+// The tokens of so many nats below the likeliest one are enough, if what the others can add to the sum changes nothing.
 void keep_before_tail(whole_row & row, float z) {
     candidate_buffer & buffer = buffer_of_thread();
-    const float        bound  = reached_by(row.peaks, std::min(n_first, row.peaks.size() / 2));
-    choose_range(buffer, row.logits, row.n_vocab, row.peaks, {std::max(row.range.low, bound), row.range.high},
-                 SIZE_MAX);
-    sort_by_logit(buffer);
-    size_t n = n_before_tail(buffer.chosen.data(), buffer.chosen.size(), row.temperature, z, false);
-    if (n == 0) {
-        choose_range(buffer, row.logits, row.n_vocab, row.peaks, row.range, SIZE_MAX);
+    size_t             n_kept = 0;
+    buffer.chosen.clear();
+    for (const float nats : {4.0f, 6.0f, 8.0f, 10.0f, 12.0f, INFINITY}) {
+        if (nats < INFINITY && buffer.chosen.size() > 4 * n_first) {
+            continue; // of a flat row nearly all are needed
+        }
+        choose_range(buffer, row.logits, row.n_vocab, row.peaks,
+                     {std::max(row.range.low, row.max - nats * row.temperature), row.range.high}, SIZE_MAX);
         sort_by_logit(buffer);
-        n = n_before_tail(buffer.chosen.data(), buffer.chosen.size(), row.temperature, z, true);
+        n_kept = n_before_tail(buffer.chosen.data(), buffer.chosen.size(), row.temperature, z, nats == INFINITY);
+        if (n_kept > 0) {
+            break;
+        }
     }
-    buffer.chosen.resize(n);
+    buffer.chosen.resize(n_kept);
     row.become_list(true);
 }
 
