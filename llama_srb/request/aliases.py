@@ -13,7 +13,7 @@ from llama_srb.request.values import RequestError, is_number, is_text, is_token,
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "guidance_scale": (1,),
     "negative_prompt": ("",),
-    "penalty_alpha": (0,),
+    "penalty_alpha": (0,),  # contrastive search: each token would need k more steps, which are undone
     "bypass_eos": (False,),
     "add_bos_token": (True,),
     "add_special_tokens": (True,),
@@ -107,7 +107,7 @@ def _convert_bans(fields: Fields) -> None:
         _ban(fields, "custom_token_bans", ids)
 
 
-# koboldcpp's numbers (gpttype_adapter.cpp); 2 includes min_p, and 5 the smoothing. Others stand where they stand by default.
+# koboldcpp's numbers (gpttype_adapter.cpp); 2 includes min_p, and 5 the smoothing.
 SAMPLER_ORDER: dict[int, tuple[str, ...]] = {
     0: ("top_k",), 1: ("top_a",), 2: ("top_p", "min_p"), 3: ("tfs",), 4: ("typ_p", "epsilon_cutoff", "eta_cutoff"),
     5: ("temperature", "smoothing"), 6: ("penalties",),

@@ -26,6 +26,7 @@ from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse
 from llama_srb.request.sequence_name import SequenceName
 from llama_srb.request.shapes import LLAMA_SAMPLERS, Part
 from llama_srb.request.values import MAX_DEPTH, RequestError
+from tests.clients.silly_tavern import PRESETS, WHOLE, sent
 from tests.support.rows import each_row
 
 
@@ -564,6 +565,13 @@ WARNINGS = [
 @pytest.mark.parametrize(("fields", "warning"), WARNINGS, ids=lambda value: repr(value)[:30])
 def test_fields_without_effect_cause_warnings(fields: dict[str, Any], warning: str) -> None:
     assert parsed(**fields).warnings == (warning,)
+
+
+@each_row("client", ["koboldcpp", "llamacpp", "ooba", "tabby", "aphrodite"])
+@each_row("preset", PRESETS.values(), ids=PRESETS)
+def test_presets_of_silly_tavern_cause_no_warning(client: str, preset: dict[str, Any]) -> None:
+    read_before = frozenset({"model", "stream", "stream_options"})
+    assert request_from(sent(client, WHOLE).fields | preset, known=read_before).warnings == ()
 
 
 NEUTRAL = {
