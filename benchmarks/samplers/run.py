@@ -23,8 +23,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = ROOT / "build/bin/engine-tests"
 ORDER = [
-    "penalties", "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "top_k", "top_a", "tfs",
-    "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "xtc", "temperature", "smoothing",
+    "penalties", "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "top_k", "top_a",
+    "tfs", "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "xtc", "temperature", "smoothing",
 ]  # fmt: skip
 OFF: dict[str, Any] = {
     "samplers": ORDER, "seed": 1, "temperature": 1.0, "dynatemp_range": 0.0,

@@ -153,7 +153,7 @@ static void check_coupling(const coupling & coupled, const params & own, const j
     if (coupled.arithmetic) {
         const auto & steps    = own.steps;
         const bool   adaptive = own.adaptive_target >= 0.0f ||
-                              (steps && std::count(steps->begin(), steps->end(), "adaptive_p") > 0);
+                                (steps && std::count(steps->begin(), steps->end(), "adaptive_p") > 0);
         if (own.mirostat != 0 || adaptive) {
             invalid(given, "diversity is \"arithmetic\", which is not possible with " +
                                std::string(own.mirostat != 0 ? "mirostat" : "adaptive_p") +

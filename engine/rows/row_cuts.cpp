@@ -283,7 +283,8 @@ void keep_before_tail(whole_row & row, float z) {
         choose_range(buffer, row.logits, row.n_vocab, row.peaks,
                      {std::max(row.range.low, row.max - nats * row.temperature), row.range.high}, SIZE_MAX);
         sort_by_logit(buffer);
-        n_kept = n_before_tail(buffer.chosen.data(), buffer.chosen.size(), row.temperature, z, nats == INFINITY);
+        n_kept =
+            n_before_tail(buffer.chosen.data(), buffer.chosen.size(), row.temperature, z, nats == INFINITY);
         if (n_kept > 0) {
             break;
         }
@@ -314,8 +315,8 @@ static float log_skewed(double before, double width, double power) {
 }
 
 // Their logits become what their parts get; they are sorted.
-static void skew_parts(std::vector<llama_token_data> & tokens, const weighting & by, double before, double sum,
-                       float skew) {
+static void skew_parts(std::vector<llama_token_data> & tokens, const weighting & by, double before,
+                       double sum, float skew) {
     const double power = std::exp((double) skew);
     for (llama_token_data & t : tokens) {
         const double width = std::exp(((double) t.logit - by.max) * by.inverse_temperature) / sum;

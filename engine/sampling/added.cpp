@@ -40,12 +40,14 @@ class fading_penalties {
         const size_t n = past.history.size();
         n_full         = std::min(n, (size_t) std::max(sampling.penalty_last_n, 0));
         n_all          = std::min(n, n_full + (size_t) sampling.repetition_decay);
-        slope          = sampling.rep_pen_slope > 1.0f || sampling.rep_pen_slope <= 0.0f ? 1.0f
-                                                                                          : sampling.rep_pen_slope;
+        slope =
+            sampling.rep_pen_slope > 1.0f || sampling.rep_pen_slope <= 0.0f ? 1.0f : sampling.rep_pen_slope;
     }
 
-    llama_token token(size_t age) const { return past.history[past.history.size() - 1 - age]; } // 0: the newest
-    size_t      n() const { return n_all; }
+    llama_token token(size_t age) const {
+        return past.history[past.history.size() - 1 - age];
+    } // 0: the newest
+    size_t n() const { return n_all; }
 
     float strength(size_t age) const { // of 1
         return age < n_full ? 1.0f : 1.0f - (float) (age - n_full) / (float) sampling.repetition_decay;
@@ -88,10 +90,10 @@ static void fade(const settings & sampling, const sampler_past & past, llama_tok
         penalties.back().subtracted += sampling.penalty_freq * by.strength(age);
     }
     for (size_t i = 0; i < candidates.size; i++) {
-        llama_token_data & c  = candidates.data[i];
-        const auto         at = std::lower_bound(
-            penalties.begin(), penalties.end(), c.id,
-            [](const token_penalty & p, llama_token token) { return p.token < token; });
+        llama_token_data & c = candidates.data[i];
+        const auto         at =
+            std::lower_bound(penalties.begin(), penalties.end(), c.id,
+                             [](const token_penalty & p, llama_token token) { return p.token < token; });
         if (at != penalties.end() && at->token == c.id) {
             c.logit = (c.logit <= 0.0f ? c.logit * at->repeat : c.logit / at->repeat) - at->subtracted;
         }
@@ -157,16 +159,16 @@ static double ten_thousandths(float x) {
 // Tail-free sampling: the first token stays, and of all the last one goes.
 static void cut_tail(const settings & sampling, llama_token_data_array & candidates) {
     sort(candidates);
-    const size_t n = n_before_tail(candidates.data, candidates.size, 1.0f, sampling.tfs, true);
+    const size_t n       = n_before_tail(candidates.data, candidates.size, 1.0f, sampling.tfs, true);
     const size_t n_least = (size_t) std::max(sampling.min_keep, 1);
     candidates.size      = std::min(candidates.size, std::max(n, n_least));
 }
 
 static void keep_from_share(const settings & sampling, double share, llama_token_data_array & candidates) {
-    const float  low    = max_of(candidates) + (float) std::log(std::min(share, 1.0));
-    const auto   is_out = [low](const llama_token_data & c) { return c.logit < low; };
-    const auto   end    = candidates.data + candidates.size;
-    const size_t n      = candidates.size - (size_t) std::count_if(candidates.data, end, is_out);
+    const float  low     = max_of(candidates) + (float) std::log(std::min(share, 1.0));
+    const auto   is_out  = [low](const llama_token_data & c) { return c.logit < low; };
+    const auto   end     = candidates.data + candidates.size;
+    const size_t n       = candidates.size - (size_t) std::count_if(candidates.data, end, is_out);
     const size_t n_least = std::min(candidates.size, (size_t) std::max(sampling.min_keep, 1));
     if (n < n_least) {
         sort(candidates);
@@ -206,7 +208,8 @@ static void smooth_list(const settings & sampling, llama_token_data_array & cand
         float & logit = candidates.data[i].logit;
         logit         = logit == -INFINITY ? logit : max + curve(logit - max);
     }
-    candidates.sorted = candidates.sorted && sampling.smoothing_curve >= 1.0f && sampling.smoothing_curve <= 3.0f;
+    candidates.sorted =
+        candidates.sorted && sampling.smoothing_curve >= 1.0f && sampling.smoothing_curve <= 3.0f;
 }
 
 //
@@ -214,8 +217,8 @@ static void smooth_list(const settings & sampling, llama_token_data_array & cand
 //
 
 static const std::vector<added_sampler> & table() {
-    using past   = sampler_past;
-    using tokens = std::vector<llama_token>;
+    using past                                   = sampler_past;
+    using tokens                                 = std::vector<llama_token>;
     static const std::vector<added_sampler> rows = {
         {"penalties", fades, token_change{list_faded, fade}, true},
         // EncoderRepetitionPenaltyLogitsProcessor of transformers, to which text-generation-webui gives the prompt
@@ -234,7 +237,8 @@ static const std::vector<added_sampler> & table() {
          least_share{[](const settings & s, double likeliest, double) { return s.top_a * likeliest; }}},
         // Phénix and Egan 2019, Tail Free Sampling
         {"tfs", [](const settings & s) { return s.tfs < 1.0f; },
-         row_change{cut_tail, [](const settings & s, whole_row & row) { keep_before_tail(row, s.tfs); }, true}},
+         row_change{cut_tail, [](const settings & s, whole_row & row) { keep_before_tail(row, s.tfs); },
+                    true}},
         // Hewitt et al. 2022, Truncation Sampling as Language Model Desmoothing; the next one, too
         {"epsilon_cutoff", [](const settings & s) { return s.epsilon_cutoff > 0.0f; },
          least_share{[](const settings & s, double likeliest, double) {
@@ -247,8 +251,8 @@ static const std::vector<added_sampler> & table() {
          }}},
         // kalomaze's quadratic sampling, 2024, first in text-generation-webui; the curve came later
         {"smoothing", [](const settings & s) { return s.smoothing_factor > 0.0f; },
-         row_change{smooth_list,
-                    [](const settings & s, whole_row & row) { smooth(row, curve_of(s)); }, false}},
+         row_change{smooth_list, [](const settings & s, whole_row & row) { smooth(row, curve_of(s)); },
+                    false}},
     };
     return rows;
 }
@@ -282,8 +286,9 @@ size_t n_history_of_added(const settings & sampling) {
     if (sampling.no_repeat_ngram_size > 0) {
         return SIZE_MAX;
     }
-    return fades(sampling) ? (size_t) std::max(sampling.penalty_last_n, 0) + (size_t) sampling.repetition_decay
-                           : 0;
+    return fades(sampling)
+               ? (size_t) std::max(sampling.penalty_last_n, 0) + (size_t) sampling.repetition_decay
+               : 0;
 }
 
 bool prompt_matters(const settings & sampling) {

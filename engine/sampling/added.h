@@ -20,7 +20,8 @@ struct sampler_past {
 };
 
 // Appends the tokens that a sampler may change.
-using token_list = void (*)(const sampling_settings &, const sampler_past &, std::vector<llama_token> & tokens);
+using token_list = void (*)(const sampling_settings &, const sampler_past &,
+                            std::vector<llama_token> & tokens);
 
 // Changes the logits of single tokens, to finite ones.
 struct token_change {
@@ -74,8 +75,8 @@ bool apply_added(const added_sampler & sampler, const sampling_settings & sampli
                  whole_row & row);
 
 // What a penalty can change.
-void list_changed(const added_sampler & sampler, const sampling_settings & sampling, const sampler_past & past,
-                  std::vector<llama_token> & tokens);
+void list_changed(const added_sampler & sampler, const sampling_settings & sampling,
+                  const sampler_past & past, std::vector<llama_token> & tokens);
 // Calls a penalty with the tokens of a row that it can change.
 using penalty = std::function<void(llama_token_data_array & candidates)>;
 void change_tokens(whole_row & row, const std::vector<llama_token> & tokens, const penalty & apply);

@@ -272,7 +272,7 @@ bool sampler_chain::reduce_by(const step & s, whole_row & row, const coupled_dra
             }
             return true;
         case kind::added: return apply_added(*s.added, settings, past, row);
-        default: break;
+        default:          break;
     }
     if (keeps_some) {
         return false;
@@ -345,7 +345,7 @@ void sampler_chain::draw_skewed(llama_token_data_array & candidates, coupled_dra
     const llama_token drawn = parts[(size_t) skewed.selected].id;
     candidates.selected     = std::find_if(candidates.data, candidates.data + candidates.size,
                                            [drawn](const llama_token_data & c) { return c.id == drawn; }) -
-                          candidates.data;
+                              candidates.data;
 }
 
 // A block, or a bin, and a token in it are one draw, so the last sampler or the arithmetic code makes both.

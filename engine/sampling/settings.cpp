@@ -219,14 +219,14 @@ void read_sampling(params & sampling, const json & fields, const llama_vocab * v
 // text-generation-webui, and smoothing follows the temperature as in both.
 static const std::vector<std::string> & usual_steps() {
     static const std::vector<std::string> steps = {
-        "penalties", "encoder_repetition_penalty",
+        "penalties",       "encoder_repetition_penalty",
         "no_repeat_ngram", "dry",
-        "top_n_sigma", "top_k",
-        "top_a", "tfs",
-        "typ_p", "epsilon_cutoff",
-        "eta_cutoff", "top_p",
-        "min_p", "xtc",
-        "temperature", "smoothing",
+        "top_n_sigma",     "top_k",
+        "top_a",           "tfs",
+        "typ_p",           "epsilon_cutoff",
+        "eta_cutoff",      "top_p",
+        "min_p",           "xtc",
+        "temperature",     "smoothing",
     };
     return steps;
 }

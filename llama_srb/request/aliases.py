@@ -109,8 +109,8 @@ def _convert_bans(fields: Fields) -> None:
 
 # koboldcpp's numbers (gpttype_adapter.cpp); 2 includes min_p, and 5 the smoothing.
 SAMPLER_ORDER: dict[int, tuple[str, ...]] = {
-    0: ("top_k",), 1: ("top_a",), 2: ("top_p", "min_p"), 3: ("tfs",), 4: ("typ_p", "epsilon_cutoff", "eta_cutoff"),
-    5: ("temperature", "smoothing"), 6: ("penalties",),
+    0: ("top_k",), 1: ("top_a",), 2: ("top_p", "min_p"), 3: ("tfs",),
+    4: ("typ_p", "epsilon_cutoff", "eta_cutoff"), 5: ("temperature", "smoothing"), 6: ("penalties",),
 }  # fmt: skip
 
 

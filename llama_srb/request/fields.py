@@ -122,15 +122,14 @@ class Sampling(_Row):
         title="Creativity, how fast it varies",
         about="How strongly creativity follows the number of words that fit. 1 is even.",
         meaning="How entropy maps to temperature within dynatemp_range.")
-    temperature_last: bool | None = _row(None, "temperature",
+    temperature_last: bool = _row(True, "temperature",
         title="Creativity after the limits",
-        about="On: the limits see the model's own odds, and creativity comes last. Off: it comes before them.",
-        meaning="true: the temperature and smoothing come behind all other samplers; false: before those that "
-        "cut, unless samplers is given; null: as samplers says.")
+        about="On: the limits see the model's own odds, and creativity comes last. Off: before them.",
+        meaning="true: the temperature and smoothing come behind all other samplers, whatever samplers says; "
+        "false: before those that cut, unless samplers is given. Where it is not given, samplers counts.")
     smoothing_factor: float = _row(0.0, "temperature", ge=0, le=100, neutral=0, aliases="quadratic",
         title="Even out likely words",
-        about="Brings the likely words nearer to each other and sends the unlikely ones away. 0 is off; 0.2 is "
-        "usual.",
+        about="Brings likely words nearer to each other and sends others away. 0 is off; 0.2 is usual.",
         meaning="Quadratic sampling: a logit d below the best becomes this times d² below it; 0 is off.")
     smoothing_curve: float = _row(1.0, "temperature", ge=0, le=10, neutral=1,
         title="Even out likely words, how steeply the rest falls",
@@ -142,7 +141,7 @@ class Sampling(_Row):
         "power of e^skew.")
     do_sample: bool = _row(True, "temperature", neutral=True, title="Choose by chance",
         about="Off: always the likeliest word.",
-        meaning="false: the likeliest token after the penalties, whatever the temperature and other samplers.")
+        meaning="false: the likeliest token after the penalties, whatever other samplers say.")
     top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0, title="How many likely words",
         about="Only so many of the likeliest words may be chosen. 0 allows all.",
         meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
@@ -177,7 +176,7 @@ class Sampling(_Row):
     eta_cutoff: float = _row(0.0, "truncation", ge=0, le=10_000, neutral=0,
         title="Leave out words below odds that vary",
         about="The same, but fewer words go where many would fit. 0 allows all; 3 is usual.",
-        meaning="Keep tokens of at least the smaller of e and √e · exp(-entropy); e is this in units of 1e-4.")
+        meaning="Keep tokens of at least e or √e · exp(-entropy), if that is less; e is this times 1e-4.")
     xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
         title="Skip the obvious, how often",
         about="How often the most obvious words are left out, so that the text turns elsewhere. 0 is never.",
@@ -234,7 +233,7 @@ class Sampling(_Row):
         meaning='Texts that end a repetition for DRY: a list, or one string: JSON, "\\n", ":" or a,b.')
     rep_pen_slope: float = _row(1.0, "repetition", ge=0, le=10, neutral=1,
         title="Avoid repeated words, less what is older",
-        about="In the older half of the range so much of the penalty counts, as a share of 1. 0 and 1 are off.",
+        about="Of the penalty so much counts in the older half of the range: 0.5 is half. 0 and 1 are off.",
         meaning="In the older half of repeat_last_n so much of a repeat_penalty above 1 counts; 0 and from 1 "
         "on it is off.")
     repetition_decay: int = _row(0, "repetition", ge=0, le=INT32_MAX, neutral=0,

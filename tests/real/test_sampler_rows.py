@@ -1,4 +1,4 @@
-"""The samplers that llama.cpp lacks leave what a reference in NumPy leaves of 1,000 random and 1,000 real rows."""
+"""Samplers that llama.cpp lacks leave what NumPy leaves of 1,000 random and 1,000 real rows."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ TOGETHER: list[tuple[dict[str, Any], list[str]]] = [
     (WHOLE_CHAIN, list(reversed(samplers.STEPS))),
     (WHOLE_CHAIN | {"temperature": 0.0}, list(samplers.STEPS)),
     ({"temperature": 0.7, "top_a": 0.01, "tfs": 0.97}, ["temperature", "tfs", "top_a"]),
-    ({"temperature": 2.0, "eta_cutoff": 2, "smoothing_factor": 0.1}, ["temperature", "eta_cutoff", "smoothing"]),
+    ({"temperature": 2, "eta_cutoff": 2, "smoothing_factor": 1}, ["temperature", "eta_cutoff", "smoothing"]),
     ({"no_repeat_ngram_size": 2, "min_p": 0.1, "top_k": 5}, ["no_repeat_ngram", "top_k", "min_p"]),
 ]  # fmt: skip
 CASES = [*((settings, list(samplers.STEPS)) for settings in ALONE), *TOGETHER]

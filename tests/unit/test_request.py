@@ -343,8 +343,8 @@ def test_a_refusal_does_not_repeat_a_long_text() -> None:
 
 DEFAULT_DRY = ["\n", ":", '"', "*"]
 KOBOLDS_ORDER = [
-    "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "penalties", "top_k", "top_a", "tfs",
-    "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "temperature", "smoothing", "xtc",
+    "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "penalties", "top_k", "top_a",
+    "tfs", "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "temperature", "smoothing", "xtc",
 ]  # fmt: skip
 SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"logit_bias": {"5": -1, "7": False}}, {"logit_bias": [[5, -1.0], [7, False]]}),
