@@ -22,7 +22,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAM = ROOT / "build/bin/engine-tests"
-ORDER = ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]
+ORDER = [
+    "penalties", "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "top_k", "top_a",
+    "tfs", "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "xtc", "temperature", "smoothing",
+]  # fmt: skip
 OFF: dict[str, Any] = {
     "samplers": ORDER, "seed": 1, "temperature": 1.0, "dynatemp_range": 0.0,
     "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "top_n_sigma": -1.0, "min_keep": 0,
@@ -44,6 +47,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "top_n_sigma 1": OFF | {"top_n_sigma": 1.0},
     "min_p, XTC, DRY": OFF | {"min_p": 0.05, "xtc_probability": 0.5, "dry_multiplier": 0.8},
     "repeat_penalty 1.1": OFF | {"repeat_penalty": 1.1},
+    "smoothing_factor 0.2": OFF | {"smoothing_factor": 0.2},
+    "top_a 0.1": OFF | {"top_a": 0.1},
+    "tfs 0.95": OFF | {"tfs": 0.95},
+    "epsilon_cutoff 3": OFF | {"epsilon_cutoff": 3.0},
+    "eta_cutoff 3": OFF | {"eta_cutoff": 3.0},
+    "skew 0.5": OFF | {"skew": 0.5},
+    "no_repeat_ngram_size 3": OFF | {"no_repeat_ngram_size": 3},
+    "encoder_repetition_penalty 1.1": OFF | {"encoder_repetition_penalty": 1.1},
+    "repeat_penalty 1.1, repetition_decay 512": OFF | {"repeat_penalty": 1.1, "repetition_decay": 512},
+    "repeat_penalty 1.1, rep_pen_slope 0.7": OFF | {"repeat_penalty": 1.1, "rep_pen_slope": 0.7},
     LOGPROBS: OFF,
 }
 

@@ -15,7 +15,7 @@
 #include <random>
 
 using json   = nlohmann::json;
-using params = common_params_sampling;
+using params = sampling_settings;
 
 static const size_t n_max_lists    = 128 << 10; // bytes of all stop strings, banned phrases and breakers
 static const size_t n_max_breakers = 128;       // of DRY, in all lists; each is looked for in all tokens
@@ -118,6 +118,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned.strings.insert(settings.banned.strings.end(), common.hidden.texts.begin(),
                                        common.hidden.texts.end());
     }
+    settle_steps(settings.sampling);
     size_t & n_bytes = common.n_bytes;
     n_bytes += (lists.stop ? n_bytes_of(settings.ends.strings) : 0) +
                (lists.banned ? n_bytes_of(settings.banned.strings) : 0) +
@@ -150,9 +151,9 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
 static void check_coupling(const coupling & coupled, const params & own, const json & body) {
     const std::string given = coupled.arithmetic ? "diversity" : "first_token";
     if (coupled.arithmetic) {
-        const auto & steps    = own.samplers;
+        const auto & steps    = own.steps;
         const bool   adaptive = own.adaptive_target >= 0.0f ||
-                                std::count(steps.begin(), steps.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) > 0;
+                                (steps && std::count(steps->begin(), steps->end(), "adaptive_p") > 0);
         if (own.mirostat != 0 || adaptive) {
             invalid(given, "diversity is \"arithmetic\", which is not possible with " +
                                std::string(own.mirostat != 0 ? "mirostat" : "adaptive_p") +

@@ -1,6 +1,8 @@
 #include "rows/row_cuts.h"
 
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 static const size_t n_first  = 2048;  // likeliest tokens that are looked at before all
 static const float  n_a_unit = 32.0f; // bins for a factor of e
@@ -230,4 +232,133 @@ void divide_by_moving(whole_row & row, float base, float range, float exponent) 
     if (n > 1.0) {
         divide_by(row, least + (base + range - least) * std::pow((float) (entropy / std::log(n)), exponent));
     }
+}
+
+//
+// those that llama.cpp lacks
+//
+
+std::pair<double, double> certainty_of(const whole_row & row) {
+    const entropy_sums sums = sum_for_entropy(row.logits, row.n_vocab, row.range, row.by());
+    return {1.0 / sums.weights, std::log(sums.weights) - sums.surplus / sums.weights};
+}
+
+size_t n_before_tail(const llama_token_data * sorted, size_t n, float temperature, double z, bool are_all) {
+    if (n < 3) {
+        return are_all ? n : 0;
+    }
+    static thread_local std::vector<double> sums; // of second differences, but for a factor
+
+    double before[2] = {}, all = 0.0;
+    sums.clear();
+    for (size_t i = 0; i < n; i++) {
+        const double weight = std::exp(((double) sorted[i].logit - sorted[0].logit) / temperature);
+        if (i > 1) {
+            all += std::fabs(before[0] - 2.0 * before[1] + weight);
+            sums.push_back(all);
+        }
+        before[0] = before[1];
+        before[1] = weight;
+    }
+    const auto count = [&](double sum) {
+        return (size_t) (std::upper_bound(sums.begin(), sums.end(), z * sum) - sums.begin());
+    };
+    const double others = are_all ? 0.0 : before[0] + before[1]; // at most: the weights only fall
+    const size_t least  = count(all);
+    if (!are_all && (least == sums.size() || least != count(all + others))) {
+        return 0;
+    }
+    return all > 0.0 ? least + 1 : n;
+}
+
+// The tokens of so many nats below the likeliest one are enough, if what the others can add to the sum changes nothing.
+void keep_before_tail(whole_row & row, float z) {
+    candidate_buffer & buffer = buffer_of_thread();
+    size_t             n_kept = 0;
+    buffer.chosen.clear();
+    for (const float nats : {4.0f, 6.0f, 8.0f, 10.0f, 12.0f, INFINITY}) {
+        if (nats < INFINITY && buffer.chosen.size() > 4 * n_first) {
+            continue; // of a flat row nearly all are needed
+        }
+        choose_range(buffer, row.logits, row.n_vocab, row.peaks,
+                     {std::max(row.range.low, row.max - nats * row.temperature), row.range.high}, SIZE_MAX);
+        sort_by_logit(buffer);
+        n_kept =
+            n_before_tail(buffer.chosen.data(), buffer.chosen.size(), row.temperature, z, nats == INFINITY);
+        if (n_kept > 0) {
+            break;
+        }
+    }
+    buffer.chosen.resize(n_kept);
+    row.become_list(true);
+}
+
+void smooth(whole_row & row, quadratic_curve curve) {
+    row.changed.resize((size_t) row.n_vocab);
+    apply_curve(row.changed.data(), row.logits, row.n_vocab, row.range, row.by(), curve);
+    row.logits      = row.changed.data();
+    row.range       = logit_range();
+    row.temperature = 1.0f;
+    row.cut         = true;
+    row.summarize();
+}
+
+//
+// skewed draws
+//
+
+// The logarithm of what the part gets that is `width` long and lies behind `before`.
+static float log_skewed(double before, double width, double power) {
+    const double end = before + width;
+    return (float) (power * std::log(end) +
+                    std::log(-std::expm1(power * std::log1p(-std::min(1.0, width / end)))));
+}
+
+// Their logits become what their parts get; they are sorted.
+static void skew_parts(std::vector<llama_token_data> & tokens, const weighting & by, double before,
+                       double sum, float skew) {
+    const double power = std::exp((double) skew);
+    for (llama_token_data & t : tokens) {
+        const double width = std::exp(((double) t.logit - by.max) * by.inverse_temperature) / sum;
+        t.logit            = log_skewed(before, width, power);
+        before += width;
+    }
+}
+
+void skew_list(std::vector<llama_token_data> & tokens, float skew) {
+    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) {
+        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+    };
+    std::sort(tokens.begin(), tokens.end(), by_logit);
+    double sum = 0.0;
+    for (const llama_token_data & t : tokens) {
+        sum += std::exp((double) t.logit - tokens[0].logit);
+    }
+    skew_parts(tokens, {tokens[0].logit, 1.0f}, 0.0, sum, skew);
+}
+
+void list_skewed_bins(whole_row & row, float skew) {
+    auto & chosen   = buffer_of_thread().chosen;
+    row.bins.center = row.max;
+    row.bins.scale  = n_a_unit / row.temperature;
+    sum_bins(row.bins, row.logits, row.n_vocab, row.range, row.by());
+    const double sum    = std::accumulate(row.bins.weights.begin(), row.bins.weights.end(), 0.0);
+    double       before = 0.0;
+    chosen.clear();
+    for (int32_t bin = 0; bin < distance_bins::n; bin++) {
+        const double width = row.bins.weights[(size_t) bin] / sum;
+        if (width > 0.0) {
+            chosen.push_back({bin, log_skewed(before, width, std::exp((double) skew)), 0.0f});
+        }
+        before += width;
+    }
+}
+
+void list_skewed_bin(whole_row & row, float skew, int32_t bin) {
+    candidate_buffer & buffer = buffer_of_thread();
+    const auto         begin  = row.bins.weights.begin();
+    const double       sum    = std::accumulate(begin, row.bins.weights.end(), 0.0);
+    choose_bin(buffer, row.logits, row.n_vocab, row.range, row.bins, bin);
+    sort_by_logit(buffer);
+    skew_parts(buffer.chosen, row.by(), std::accumulate(begin, begin + bin, 0.0) / sum, sum, skew);
 }

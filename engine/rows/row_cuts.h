@@ -1,8 +1,11 @@
-// What llama.cpp's samplers do, computed on a whole row: each leaves the tokens that llama.cpp's would leave, with the same
-// probabilities. Where few tokens are left, the row may become a list. Each of these needs a summarized row.
+// What llama.cpp's samplers do, and those that it lacks, computed on a whole row: each leaves the tokens that it would leave
+// of a list, with the same probabilities. Where few tokens are left, the row may become a list. Each of these needs a
+// summarized row.
 #pragma once
 
 #include "rows/whole_row.h"
+
+#include <utility>
 
 void keep_likeliest(whole_row & row);                          // temperature 0
 void keep_from(whole_row & row, float share);                  // min-p: of the largest probability
@@ -14,3 +17,21 @@ void remove_top_choices(whole_row & row, float threshold);     // XTC, where it 
 void divide_by(whole_row & row, float temperature);
 // By a temperature between base - range and base + range, which grows with the entropy.
 void divide_by_moving(whole_row & row, float base, float range, float exponent);
+
+// The probability of the likeliest token, and the entropy in nats.
+std::pair<double, double> certainty_of(const whole_row & row);
+
+// Tail-free sampling: of the second differences of the sorted probabilities so much, of 1, comes before the tail.
+void keep_before_tail(whole_row & row, float z);
+// How many of the sorted tokens that is. They are all that there are, or the likeliest: then 0, where it depends on others.
+size_t n_before_tail(const llama_token_data * sorted, size_t n, float temperature, double z, bool are_all);
+
+void smooth(whole_row & row, quadratic_curve curve);
+
+// A draw with a skew: tokens stand from the likeliest to the least likely one, each with a part of [0, 1) as long as its
+// probability, and a border c between two of them becomes c to the power of e^skew. ExLlamaV2 raises the random number to the
+// inverse power, which comes to the same. The logits become logarithms of what the parts then have: of all tokens of a list,
+// or, in the buffer of this thread, of the bins of a row and then of the tokens of one bin.
+void skew_list(std::vector<llama_token_data> & tokens, float skew);
+void list_skewed_bins(whole_row & row, float skew);
+void list_skewed_bin(whole_row & row, float skew, int32_t bin);

@@ -70,6 +70,15 @@ SCAN void sum_blocks(std::vector<float> & sums, const float * logits, int32_t n_
     }
 }
 
+SCAN void apply_curve(float * out, const float * logits, int32_t n_vocab, logit_range range, weighting by,
+                      quadratic_curve curve) {
+    for (int32_t i = 0; i < n_vocab; i++) {
+        const float x = logits[i];
+        const float y = by.max * by.inverse_temperature + curve((x - by.max) * by.inverse_temperature);
+        out[i]        = range.has(x) ? y : -INFINITY;
+    }
+}
+
 SCAN moments moments_of(const float * logits, int32_t n_vocab, logit_range range, float origin) {
     moments all;
     for (int32_t i = 0; i < n_vocab;) {

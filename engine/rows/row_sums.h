@@ -30,6 +30,20 @@ const int32_t n_summed = 512; // tokens of a block of sum_blocks
 void sum_blocks(std::vector<float> & sums, const float * logits, int32_t n_vocab, logit_range range,
                 weighting by);
 
+// A logit that is d below the largest one becomes a polynomial of d below it.
+struct quadratic_curve {
+    float square, cube;
+
+    float operator()(float d) const {
+        const float bounded = std::max(d, -1e4f); // no power of it overflows
+        return bounded * bounded * (cube * bounded - square);
+    }
+};
+
+// Of the logits of the range, divided by the temperature; the others become minus infinity. It may write where it reads.
+void apply_curve(float * out, const float * logits, int32_t n_vocab, logit_range range, weighting by,
+                 quadratic_curve curve);
+
 struct moments {
     double n    = 0.0;
     double sum  = 0.0;

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string_view>
 
-using params = common_params_sampling;
+using params = sampling_settings;
 
 static const size_t n_listed = 1024; // so few tokens are listed; of more a pass over the row takes less
 
@@ -25,6 +25,12 @@ static size_t history_length(const params & sampling) {
     return (size_t) std::max(n, 0);
 }
 
+// An added sampler that is on.
+static const added_sampler * added_of(const std::string & step, const params & sampling) {
+    const added_sampler * added = added_sampler_called(step);
+    return added && added->is_on(sampling) ? added : nullptr;
+}
+
 // A sampler that looks at several tokens at once needs all of them, unless top-k comes before it. Penalties and biases
 // change single tokens, and a temperature keeps the order. Returns how many of the likeliest tokens the chain needs;
 // 0: all.
@@ -32,7 +38,17 @@ static size_t n_likeliest_needed(const params & sampling) {
     if (sampling.mirostat != 0) {
         return 0;
     }
-    for (const common_sampler_type type : sampling.samplers) {
+    for (const std::string & step : *sampling.steps) {
+        const auto type = llama_type_of(step);
+        if (const added_sampler * added = added_of(step, sampling)) {
+            if (!added->is_penalty()) {
+                return 0;
+            }
+            continue;
+        }
+        if (!type) {
+            continue; // an added one that is off
+        }
         if (type == COMMON_SAMPLER_TYPE_TOP_K && sampling.top_k > 0) {
             return (size_t) sampling.top_k;
         }
@@ -51,8 +67,17 @@ static size_t n_likeliest_needed(const params & sampling) {
     return 0;
 }
 
+static bool has_added_change(const params & sampling) {
+    return std::any_of(sampling.steps->begin(), sampling.steps->end(), [&](const std::string & step) {
+        const added_sampler * added = added_of(step, sampling);
+        return added && added->is_penalty();
+    });
+}
+
 chain_traits::chain_traits(const params & sampling)
-    : n_top(n_likeliest_needed(sampling)), n_history(history_length(sampling)),
+    : n_top(n_likeliest_needed(sampling)), n_recent(history_length(sampling)),
+      n_history(std::max(n_recent, n_history_of_added(sampling))),
+      has_penalties(n_recent > 0 || has_added_change(sampling)),
       remembers_draws(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), temperature(sampling.temp),
       temperature_moves(sampling.dynatemp_range > 0.0f), xtc_probability(sampling.xtc_probability) {}
 
@@ -90,14 +115,52 @@ static common_sampler_ptr make_chain(const llama_model * model, const params & s
     return made;
 }
 
+static void make_unique(std::vector<llama_token> & tokens) {
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+}
+
+// llama.cpp's chain has its samplers in their order; added ones stand before the next of these.
 sampler_chain::sampler_chain(const llama_model * model, const params & sampling,
-                             const llama_sampler * breakers, uint32_t seed, const coupling & with)
+                             const llama_sampler * breakers, uint32_t seed, const coupling & with,
+                             const std::vector<llama_token> & prompt)
     : traits(sampling), settings(settings_of_chain(sampling, seed, with)),
       chain(make_chain(model, settings, breakers)) {
-    llama_sampler * all = common_sampler_get(chain.get());
-    for (int32_t i = 0; i < llama_sampler_chain_n(all); i++) {
-        llama_sampler * sampler = llama_sampler_chain_get(all, i);
+    llama_sampler * all  = common_sampler_get(chain.get());
+    int32_t         next = 0;
+    const auto      take = [&] {
+        llama_sampler * sampler = llama_sampler_chain_get(all, next++);
         steps.push_back({sampler, kind_of(sampler)});
+    };
+    if (llama_sampler_name(llama_sampler_chain_get(all, 0)) == std::string_view("logit-bias")) {
+        take();
+    }
+    if (settings.mirostat == 0) { // else it replaces all others
+        for (const std::string & step : *settings.steps) {
+            const added_sampler * added = added_of(step, settings);
+            if (added) {
+                steps.push_back({nullptr, added->is_penalty() ? kind::change : kind::added, added});
+            } else if (llama_type_of(step) && step != "adaptive_p") { // which is always the last one
+                take();
+            }
+        }
+    }
+    while (next < llama_sampler_chain_n(all)) {
+        take();
+    }
+    if (prompt_matters(settings)) {
+        past.prompt = prompt;
+        make_unique(past.prompt);
+    }
+    for (size_t i = prompt.size() - std::min(prompt.size(), traits.n_history); i < prompt.size(); i++) {
+        accept(prompt[i], false);
+    }
+}
+
+void sampler_chain::accept(llama_token token, bool is_generated) {
+    common_sampler_accept(chain.get(), token, is_generated);
+    if (traits.n_history > 0) {
+        past.history.push_back(token);
     }
 }
 
@@ -124,14 +187,13 @@ sampler_chain::kind sampler_chain::kind_of(const llama_sampler * sampler) {
 // on a whole row
 //
 
-size_t sampler_chain::reduce(whole_row & row, const std::vector<llama_token> & recent,
-                             const coupled_draws & coupled) {
+size_t sampler_chain::reduce(whole_row & row, const coupled_draws & coupled) {
     for (size_t i = 0; i < steps.size(); i++) {
         const step & s = steps[i];
         if (s.what == kind::dist) {
             return i;
         }
-        if (!reduce_by(s, row, recent, coupled)) {
+        if (!reduce_by(s, row, coupled)) {
             row.list(SIZE_MAX);
             return i;
         }
@@ -145,36 +207,45 @@ size_t sampler_chain::reduce(whole_row & row, const std::vector<llama_token> & r
     return steps.size();
 }
 
-// Penalties see the tokens that they can change.
-static void change_tokens(llama_sampler * step, whole_row & row, const std::vector<llama_token> & tokens) {
-    auto & chosen = buffer_of_thread().chosen;
-    chosen.clear();
-    for (const llama_token token : tokens) {
-        if (row.range.has(row.logits[token])) {
-            chosen.push_back({token, row.logits[token], 0.0f});
-        }
-    }
-    llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};
-    llama_sampler_apply(step, &candidates);
-    for (const llama_token_data & c : chosen) {
-        if (c.logit != row.logits[c.id]) {
-            row.change(c.id, c.logit);
-        }
-    }
-    row.summarize();
+// llama.cpp's penalties change no others.
+void sampler_chain::list_recent(std::vector<llama_token> & tokens) const {
+    const size_t n = std::min(traits.n_recent, past.history.size());
+    tokens.insert(tokens.end(), past.history.end() - (std::ptrdiff_t) n, past.history.end());
 }
 
-void sampler_chain::change(whole_row & row, const std::vector<llama_token> & recent) {
+void sampler_chain::list_changed(std::vector<llama_token> & tokens) const {
+    list_recent(tokens);
+    for (const step & s : steps) {
+        if (s.what == kind::change && s.added) {
+            ::list_changed(*s.added, settings, past, tokens);
+        }
+    }
+}
+
+void sampler_chain::apply_change(const step & s, whole_row & row) {
+    static thread_local std::vector<llama_token> tokens;
+
+    if (s.added) {
+        apply_added(*s.added, settings, past, row);
+        return;
+    }
+    tokens.clear();
+    list_recent(tokens);
+    make_unique(tokens);
+    change_tokens(row, tokens,
+                  [&](llama_token_data_array & candidates) { llama_sampler_apply(s.sampler, &candidates); });
+}
+
+void sampler_chain::change(whole_row & row) {
     for (const step & s : steps) {
         if (s.what == kind::change) {
-            change_tokens(s.sampler, row, recent);
+            apply_change(s, row);
         }
     }
 }
 
 // False: this step needs a list.
-bool sampler_chain::reduce_by(const step & s, whole_row & row, const std::vector<llama_token> & recent,
-                              const coupled_draws & coupled) {
+bool sampler_chain::reduce_by(const step & s, whole_row & row, const coupled_draws & coupled) {
     const bool keeps_some = settings.min_keep > 1; // whatever their probabilities
     switch (s.what) {
         case kind::nothing: return true;
@@ -182,7 +253,7 @@ bool sampler_chain::reduce_by(const step & s, whole_row & row, const std::vector
             if (row.cut) {
                 return false;
             }
-            change_tokens(s.sampler, row, recent);
+            apply_change(s, row);
             return true;
         case kind::n_sigma: // llama.cpp counts what this removes where a temperature moves
             if (traits.temperature_moves) {
@@ -200,7 +271,8 @@ bool sampler_chain::reduce_by(const step & s, whole_row & row, const std::vector
                 keep_likeliest(row);
             }
             return true;
-        default: break;
+        case kind::added: return apply_added(*s.added, settings, past, row);
+        default:          break;
     }
     if (keeps_some) {
         return false;
@@ -245,19 +317,60 @@ bool sampler_chain::xtc_acts(const step & s, const coupled_draws & coupled) cons
 //
 
 void sampler_chain::apply(llama_token_data_array & candidates, size_t first, coupled_draws & coupled) {
-    const size_t end = steps.size() - (coupled.code.spent() ? 0 : 1);
-    for (size_t i = first; i < end; i++) {
+    for (size_t i = first; i + 1 < steps.size(); i++) {
         apply_step(steps[i], candidates, coupled);
     }
-    if (!coupled.code.spent()) {
-        candidates.selected = (int64_t) coupled.code.draw(candidates.data, candidates.size);
+    if (skews()) {
+        draw_skewed(candidates, coupled);
+    } else {
+        draw(candidates, !coupled.code.spent(), coupled);
     }
+}
+
+void sampler_chain::draw(llama_token_data_array & candidates, bool by_code, coupled_draws & coupled) const {
+    if (by_code) {
+        candidates.selected = (int64_t) coupled.code.draw(candidates.data, candidates.size);
+    } else {
+        llama_sampler_apply(steps.back().sampler, &candidates);
+    }
+}
+
+// The candidates stay as they are, for their log probabilities.
+void sampler_chain::draw_skewed(llama_token_data_array & candidates, coupled_draws & coupled) const {
+    auto & parts = buffer_of_thread().ranked;
+    parts.assign(candidates.data, candidates.data + candidates.size);
+    skew_list(parts, settings.skew);
+    llama_token_data_array skewed = {parts.data(), parts.size(), -1, false};
+    draw(skewed, !coupled.code.spent(), coupled);
+    const llama_token drawn = parts[(size_t) skewed.selected].id;
+    candidates.selected     = std::find_if(candidates.data, candidates.data + candidates.size,
+                                           [drawn](const llama_token_data & c) { return c.id == drawn; }) -
+                              candidates.data;
+}
+
+// A block, or a bin, and a token in it are one draw, so the last sampler or the arithmetic code makes both.
+llama_token_data sampler_chain::draw(whole_row & row, coupled_draws & coupled) {
+    const bool by_code = !coupled.code.spent(); // it may be spent by the block
+    const auto pick    = [&] {
+        auto &                 chosen     = buffer_of_thread().chosen;
+        llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};
+        draw(candidates, by_code, coupled);
+        return chosen[(size_t) candidates.selected];
+    };
+    row.list_blocks();
+    if (skews()) {
+        list_skewed_bins(row, settings.skew);
+        list_skewed_bin(row, settings.skew, pick().id);
+    } else {
+        row.list_block(pick().id);
+    }
+    return pick();
 }
 
 void sampler_chain::apply_changes(llama_token_data_array & candidates) {
     for (const step & s : steps) {
         if (s.what == kind::change) {
-            llama_sampler_apply(s.sampler, &candidates);
+            apply_step(s, candidates, coupled_draws());
         }
     }
 }
@@ -302,7 +415,9 @@ void sampler_chain::apply_temperature(llama_sampler * step, llama_token_data_arr
 
 void sampler_chain::apply_step(const step & s, llama_token_data_array & candidates,
                                const coupled_draws & coupled) const {
-    if (s.what == kind::temperature) {
+    if (s.added) {
+        apply_added(*s.added, settings, past, candidates);
+    } else if (s.what == kind::temperature) {
         apply_temperature(s.sampler, candidates);
     } else if (s.what == kind::infill) {
         apply_infill(s.sampler, candidates);

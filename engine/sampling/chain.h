@@ -1,8 +1,9 @@
-// llama.cpp's chain of samplers for one sequence: its steps on a whole row of logits, while many tokens are left, and on a
-// list of tokens.
+// The chain of samplers for one sequence, llama.cpp's and those that it lacks: its steps on a whole row of logits, while many
+// tokens are left, and on a list of tokens.
 #pragma once
 
 #include "rows/row_cuts.h"
+#include "sampling/added.h"
 #include "sampling/diversity.h"
 #include "sampling/settings.h"
 
@@ -13,10 +14,12 @@
 
 // The properties of a chain of samplers on which a draw depends.
 struct chain_traits {
-    explicit chain_traits(const common_params_sampling & sampling);
+    explicit chain_traits(const sampling_settings & sampling);
 
     size_t n_top;             // only so many of the likeliest tokens matter to the chain; 0: all
-    size_t n_history;         // only so many of the last tokens matter to its penalties
+    size_t n_recent;          // llama.cpp's penalties change so many of the last tokens
+    size_t n_history;         // only so many of them matter to any penalty
+    bool   has_penalties;     // that may change a logit
     bool   remembers_draws;   // even of tokens that the grammar refuses afterwards
     float  temperature;       // 0: the likeliest token is drawn
     bool   temperature_moves; // with the entropy, down to any value
@@ -33,27 +36,29 @@ struct coupled_draws {
 
 class sampler_chain {
   public:
-    // breakers: of DRY, if it is on. Throws what common_sampler_init throws.
-    sampler_chain(const llama_model * model, const common_params_sampling & sampling,
-                  const llama_sampler * breakers, uint32_t seed, const coupling & with);
+    // breakers: of DRY, if it is on. Accepts what matters of the prompt. Throws what common_sampler_init throws.
+    sampler_chain(const llama_model * model, const sampling_settings & sampling,
+                  const llama_sampler * breakers, uint32_t seed, const coupling & with,
+                  const std::vector<llama_token> & prompt);
 
-    void accept(llama_token token, bool is_generated) {
-        common_sampler_accept(chain.get(), token, is_generated);
-    }
+    void accept(llama_token token, bool is_generated);
+
+    // Appends the tokens that penalties can change.
+    void list_changed(std::vector<llama_token> & tokens) const;
 
     // Applies the steps that need no list, and returns the first one that does; the row is listed then. If it is not, only
-    // the draw is left. Penalties change none but the `recent` tokens.
-    size_t reduce(whole_row & row, const std::vector<llama_token> & recent, const coupled_draws & coupled);
+    // the draw is left.
+    size_t reduce(whole_row & row, const coupled_draws & coupled);
 
     // Applies the steps from `first` on. Until the arithmetic code is spent it draws in place of the last sampler.
     void apply(llama_token_data_array & candidates, size_t first, coupled_draws & coupled);
 
     // Apply only the samplers that change single tokens.
-    void change(whole_row & row, const std::vector<llama_token> & recent);
+    void change(whole_row & row);
     void apply_changes(llama_token_data_array & candidates);
 
-    // Applies the last step alone.
-    void draw(llama_token_data_array & candidates) { llama_sampler_apply(steps.back().sampler, &candidates); }
+    // Draws from a row that was not listed: the token of the list of this thread that it returns.
+    llama_token_data draw(whole_row & row, coupled_draws & coupled);
 
     const chain_traits traits;
 
@@ -70,22 +75,29 @@ class sampler_chain {
         temperature,
         infill,
         dist,
+        added,
         other
     };
     struct step {
-        llama_sampler * sampler;
-        kind            what;
+        llama_sampler *       sampler; // nullptr: it is an added one
+        kind                  what;
+        const added_sampler * added = nullptr;
     };
 
     static kind kind_of(const llama_sampler * sampler);
-    bool        reduce_by(const step & s, whole_row & row, const std::vector<llama_token> & recent,
-                          const coupled_draws & coupled);
+    void        list_recent(std::vector<llama_token> & tokens) const;
+    void        apply_change(const step & s, whole_row & row);
+    bool        reduce_by(const step & s, whole_row & row, const coupled_draws & coupled);
     bool        xtc_acts(const step & s, const coupled_draws & coupled) const;
     float       share_of_next(const step & s) const;
     void apply_step(const step & s, llama_token_data_array & candidates, const coupled_draws & coupled) const;
     void apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const;
+    bool skews() const { return settings.skew != 0.0f && steps.back().what == kind::dist; }
+    void draw(llama_token_data_array & candidates, bool by_code, coupled_draws & coupled) const;
+    void draw_skewed(llama_token_data_array & candidates, coupled_draws & coupled) const;
 
-    const common_params_sampling settings;
-    common_sampler_ptr           chain;
-    std::vector<step>            steps;
+    const sampling_settings settings;
+    common_sampler_ptr      chain;
+    std::vector<step>       steps;
+    sampler_past            past;
 };

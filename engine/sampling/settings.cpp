@@ -1,5 +1,6 @@
 #include "sampling/settings.h"
 
+#include "sampling/added.h"
 #include "sampling/special_tokens.h"
 #include "util/json.h"
 
@@ -7,11 +8,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <variant>
 
 using json   = nlohmann::json;
-using params = common_params_sampling;
+using params = sampling_settings;
 
 // Below this a draw is greedy: logits divided by less may overflow, and only ties are drawn from.
 static const float min_temperature = 1e-5f;
@@ -43,19 +45,24 @@ static void read_logit_bias(params & sampling, const json & value, const llama_v
 }
 
 static void read_samplers(params & sampling, const json & value, const llama_vocab * vocab) {
-    sampling.samplers.clear();
+    sampling.steps.emplace();
     for (const std::string name : value) {
-        const auto types = common_sampler_types_from_names({name});
-        if (types.empty()) {
+        const auto type = llama_type_of(name);
+        if (!type && !added_sampler_called(name)) {
             invalid("samplers", "samplers holds \"" + name +
                                     "\", which is no sampler; there are penalties, dry, top_n_sigma, top_k, "
-                                    "typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill");
+                                    "typ_p, top_p, min_p, xtc, temperature, adaptive_p, infill, " +
+                                    names_of_added_samplers());
         }
-        if (types[0] == COMMON_SAMPLER_TYPE_INFILL && end_tokens(vocab).empty()) {
+        if (type == COMMON_SAMPLER_TYPE_INFILL && end_tokens(vocab).empty()) {
             invalid("samplers", "samplers holds \"infill\", and the model has no token that ends a text");
         }
-        sampling.samplers.push_back(types[0]);
+        sampling.steps->push_back(type ? common_sampler_type_to_str(*type) : name);
     }
+}
+
+static void read_temperature_last(params & sampling, const json & value, const llama_vocab *) {
+    sampling.temperature_last = value.get<bool>();
 }
 
 //
@@ -90,11 +97,20 @@ static const std::vector<sampling_row> & sampling_rows() {
         {"temperature",           number(0, 100),                  &params::temp                              }, // 0: greedy
         {"dynatemp_range",        number(0, 100),                  &params::dynatemp_range                    },
         {"dynatemp_exponent",     number(0, 100),                  &params::dynatemp_exponent                 },
+        {"temperature_last",      true_or_false(),                 read_temperature_last                      },
+        {"smoothing_factor",      number(0, 100),                  &params::smoothing_factor                  },
+        {"smoothing_curve",       number(0, 10),                   &params::smoothing_curve                   },
+        {"skew",                  number(-10, 10),                 &params::skew                              },
+        {"do_sample",             true_or_false(),                 &params::do_sample                         },
         {"top_k",                 integer(-1, any),                &params::top_k                             }, // 0, -1: off
         {"top_p",                 number(0, 1),                    &params::top_p                             },
         {"min_p",                 number(0, 1),                    &params::min_p                             },
         {"typical_p",             number(0, 1),                    &params::typ_p                             },
         {"top_n_sigma",           number(-1, 100),                 &params::top_n_sigma                       }, // -1: off
+        {"top_a",                 number(0, 1),                    &params::top_a                             },
+        {"tfs",                   number(0, 1),                    &params::tfs                               },
+        {"epsilon_cutoff",        number(0, 10000),                &params::epsilon_cutoff                    },
+        {"eta_cutoff",            number(0, 10000),                &params::eta_cutoff                        },
         {"xtc_probability",       number(0, 1),                    &params::xtc_probability                   },
         {"xtc_threshold",         number(0, 1),                    &params::xtc_threshold                     },
         {"adaptive_target",       number(-1, 1),                   &params::adaptive_target                   }, // -1: off
@@ -108,6 +124,10 @@ static const std::vector<sampling_row> & sampling_rows() {
         {"dry_allowed_length",    integer(0, any),                 &params::dry_allowed_length                },
         {"dry_penalty_last_n",    integer(-1, any),                context_length{&params::dry_penalty_last_n}},
         {"dry_sequence_breakers", short_strings(),                 &params::dry_sequence_breakers             },
+        {"rep_pen_slope",         number(0, 10),                   &params::rep_pen_slope                     }, // 0: off
+        {"repetition_decay",      integer(0, any),                 &params::repetition_decay                  },
+        {"encoder_repetition_penalty", number(0.01, 100),          &params::encoder_repetition_penalty        },
+        {"no_repeat_ngram_size",  integer(0, any),                 &params::no_repeat_ngram_size              }, // 0: off
         {"mirostat",              integer(0, 2),                   &params::mirostat                          },
         {"mirostat_tau",          number(0, 100),                  &params::mirostat_tau                      },
         {"mirostat_eta",          number(0, 100),                  &params::mirostat_eta                      },
@@ -193,6 +213,63 @@ void read_sampling(params & sampling, const json & fields, const llama_vocab * v
         }
     }
     sampling.temp = sampling.temp < min_temperature ? 0.0f : sampling.temp;
+}
+
+// Where a request names no steps. Of the added ones tfs and top_a stand as in koboldcpp, the cutoffs as in
+// text-generation-webui, and smoothing follows the temperature as in both.
+static const std::vector<std::string> & usual_steps() {
+    static const std::vector<std::string> steps = {
+        "penalties",       "encoder_repetition_penalty",
+        "no_repeat_ngram", "dry",
+        "top_n_sigma",     "top_k",
+        "top_a",           "tfs",
+        "typ_p",           "epsilon_cutoff",
+        "eta_cutoff",      "top_p",
+        "min_p",           "xtc",
+        "temperature",     "smoothing",
+    };
+    return steps;
+}
+
+static bool is_penalty(const std::string & step) {
+    const added_sampler * added = added_sampler_called(step);
+    return step == "penalties" || step == "dry" || (added && added->is_penalty());
+}
+
+static bool is_of_temperature(const std::string & step) {
+    return step == "temperature" || step == "smoothing";
+}
+
+// Behind all others, as in text-generation-webui and TabbyAPI, or before all that cut, as in TabbyAPI.
+static void move_temperature(std::vector<std::string> & steps, bool last) {
+    const auto begin = std::stable_partition(steps.begin(), steps.end(),
+                                             [](const auto & step) { return !is_of_temperature(step); });
+    if (!last) {
+        std::rotate(std::find_if_not(steps.begin(), begin, is_penalty), begin, steps.end());
+    }
+}
+
+void settle_steps(params & sampling) {
+    std::vector<std::string> steps = sampling.steps.value_or(usual_steps());
+    if (sampling.temperature_last && (*sampling.temperature_last || !sampling.steps)) {
+        move_temperature(steps, *sampling.temperature_last);
+    }
+    if (!sampling.do_sample) { // as in transformers, where warpers are left out, and processors are not
+        steps.erase(std::remove_if(steps.begin(), steps.end(), std::not_fn(is_penalty)), steps.end());
+        steps.push_back("temperature");
+        sampling.temp = sampling.dynatemp_range = sampling.skew = 0.0f;
+        sampling.mirostat                                       = 0;
+        sampling.adaptive_target                                = -1.0f;
+    }
+    sampling.samplers.clear();
+    for (const std::string & step : steps) {
+        const added_sampler * added = added_sampler_called(step);
+        const auto            type  = llama_type_of(step);
+        if (type && !(added && added->is_on(sampling))) {
+            sampling.samplers.push_back(*type);
+        }
+    }
+    sampling.steps = std::move(steps);
 }
 
 void read_lengths(sequence_settings & settings, const json & fields) {

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,28 @@ struct banned_texts {
     word_finder_ptr          finder; // of the strings; nullptr: there are none
 };
 
+// llama.cpp's settings of samplers, and those of the samplers that it lacks (sampling/added.h).
+struct sampling_settings : common_params_sampling {
+    float   smoothing_factor           = 0.0f; // 0: off
+    float   smoothing_curve            = 1.0f;
+    float   top_a                      = 0.0f; // 0: off
+    float   tfs                        = 1.0f; // 1: off
+    float   epsilon_cutoff             = 0.0f; // of 10,000; 0: off
+    float   eta_cutoff                 = 0.0f; // of 10,000; 0: off
+    float   skew                       = 0.0f; // 0: off
+    float   encoder_repetition_penalty = 1.0f; // 1: off
+    float   rep_pen_slope              = 1.0f; // 0, 1 and more: off
+    int32_t repetition_decay           = 0;    // tokens; 0: off
+    int32_t no_repeat_ngram_size       = 0;    // 0: off
+    bool    do_sample                  = true; // false: the likeliest token after the penalties
+
+    std::optional<bool>                     temperature_last; // none: as the steps say
+    std::optional<std::vector<std::string>> steps;            // their names in order; none: the usual ones
+};
+
 // Sequences with equal settings share them.
 struct sequence_settings {
-    common_params_sampling   sampling;
+    sampling_settings        sampling;
     int32_t                  n_predict  = 128; // -1: until the end of the text or of the context
     int32_t                  n_min      = 0;   // tokens before a stop token or a stop string may end the text
     int32_t                  n_thinking = -1;  // tokens that a chat's thoughts may have; -1: no limit
@@ -90,8 +110,10 @@ const field_table & sequence_fields();
 
 // These read an object that check_fields has checked. They throw command_error for a token that the vocabulary lacks
 // and for an unknown sampler. n_ctx stands for -1, "the whole context", in repeat_last_n and dry_penalty_last_n.
-void read_sampling(common_params_sampling & sampling, const nlohmann::json & fields,
-                   const llama_vocab * vocab, int32_t n_ctx);
+void read_sampling(sampling_settings & sampling, const nlohmann::json & fields, const llama_vocab * vocab,
+                   int32_t n_ctx);
+// Works out the steps, once all fields are read: of do_sample and temperature_last nothing is left to do.
+void settle_steps(sampling_settings & sampling);
 void read_lengths(sequence_settings & settings, const nlohmann::json & fields);
 
 // The seed of sequence `index`: distinct for distinct indices, and never LLAMA_DEFAULT_SEED, which means

@@ -43,32 +43,24 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
                              const std::vector<llama_token> &  generated,
                              std::shared_ptr<const healed_end> healed)
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))),
-      chain(model, settings.sampling, settings.breakers.get(), seed, with),
+      chain(model, settings.sampling, settings.breakers.get(), seed, with, prompt),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
       biases(settings.biases), allowed(settings.allowed), text(settings.structure, settings.structure_start),
       healing(std::move(healed)), coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
                                           with.distinct_first && generated.empty()} {
-    for (size_t i = prompt.size() - std::min(prompt.size(), chain.traits.n_history); i < prompt.size(); i++) {
-        accept(prompt[i], false);
-    }
     for (const llama_token token : generated) {
-        accept(token, true);
+        accept(token);
     }
 }
 
-void token_sampler::accept(llama_token token, bool is_generated) {
-    chain.accept(token, is_generated);
-    if (is_generated) {
-        if (!healing.is_active()) {
-            text.accept(token);
-        } else if (const std::string begun = healing.accept(token); !healing.is_active()) {
-            text.accept_first(begun);
-        }
-        coupled.text_hash = hash_with(coupled.text_hash, token);
+void token_sampler::accept(llama_token token) {
+    chain.accept(token, true);
+    if (!healing.is_active()) {
+        text.accept(token);
+    } else if (const std::string begun = healing.accept(token); !healing.is_active()) {
+        text.accept_first(begun);
     }
-    if (chain.traits.n_history > 0) {
-        history.push_back(token);
-    }
+    coupled.text_hash = hash_with(coupled.text_hash, token);
 }
 
 // Nearly all draws fit the grammar, and it is cheap to check one token. The others are drawn again among the tokens
@@ -95,7 +87,7 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
             choose_by_grammar(logits);
             token = draw_chosen(logits, forbidden).id;
         }
-        accept(token, true);
+        accept(token);
         coupled.is_first = false;
     } catch (const grammar_error & e) {
         throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
@@ -105,7 +97,7 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
 
 void token_sampler::force(llama_token token) {
     try {
-        accept(token, true);
+        accept(token);
         coupled.is_first = false;
     } catch (const grammar_error & e) {
         throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
@@ -195,26 +187,20 @@ static void make_unique(std::vector<llama_token> & tokens) {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
 }
 
-// The tokens that penalties can change.
-void token_sampler::list_recent(std::vector<llama_token> & tokens) const {
-    const size_t n = std::min(chain.traits.n_history, history.size());
-    tokens.assign(history.end() - (std::ptrdiff_t) n, history.end());
-}
-
 // After all changes of single tokens, the likeliest tokens are among those that are changed and, of the others, the
 // likeliest before.
 void token_sampler::choose_by_likelihood(const float * logits, size_t n_forbidden) {
-    candidate_buffer & buffer   = buffer_of_thread();
-    auto &             altered  = mine.altered;
-    const size_t       n_recent = std::min(chain.traits.n_history, history.size());
-    row_of_thread().listed      = chain.traits.n_top > 0 && !coupled.is_first;
+    candidate_buffer & buffer  = buffer_of_thread();
+    auto &             altered = mine.altered;
+    row_of_thread().listed     = chain.traits.n_top > 0 && !coupled.is_first;
     if (!row_of_thread().listed) {
         return;
     }
+    altered.clear();
+    chain.list_changed(altered);
     const size_t n_biased = biases ? biases->banned.size() + biases->changed.size() : 0;
-    const size_t n_extra  = never.size() + n_biased + n_recent + n_forbidden;
+    const size_t n_extra  = never.size() + n_biased + altered.size() + n_forbidden;
     const float  bound    = choose_likeliest(buffer, logits, n_vocab, chain.traits.n_top + n_extra);
-    list_recent(altered);
     if (biases) {
         altered.insert(altered.end(), biases->changed.begin(), biases->changed.end());
     }
@@ -230,7 +216,7 @@ void token_sampler::choose_by_likelihood(const float * logits, size_t n_forbidde
 llama_token_data_array token_sampler::candidates_of_chain() const {
     candidate_buffer &     buffer     = buffer_of_thread();
     llama_token_data_array candidates = {buffer.chosen.data(), buffer.chosen.size(), -1, false};
-    if (chain.traits.n_top > 0 && chain.traits.n_history == 0) {
+    if (chain.traits.n_top > 0 && !chain.traits.has_penalties) {
         candidates.size = std::min(chain.traits.n_top, buffer.chosen.size());
         sort_chosen(buffer, candidates.size);
         candidates.data   = buffer.chosen.data();
@@ -308,32 +294,16 @@ llama_token_data token_sampler::draw_from_list(llama_token_data_array candidates
 
 llama_token_data token_sampler::draw_from_row(whole_row & row) {
     auto & chosen = buffer_of_thread().chosen;
-    list_recent(mine.altered);
-    make_unique(mine.altered);
     if (coupled.is_first) {
-        chain.change(row, mine.altered);
+        chain.change(row);
         row.list(SIZE_MAX);
         return draw_first();
     }
-    const size_t first_step = chain.reduce(row, mine.altered, coupled);
+    const size_t first_step = chain.reduce(row, coupled);
     if (row.listed) {
         return draw_from_list({chosen.data(), chosen.size(), -1, row.sorted}, first_step);
     }
-    const bool by_code = !coupled.code.spent(); // it may be spent by the block
-    row.list_blocks();
-    row.list_block(draw_weighted(by_code).id);
-    return draw_weighted(by_code);
-}
-
-// By the last sampler or the arithmetic code: a block and a token in it are one draw, so one of them makes both.
-llama_token_data token_sampler::draw_weighted(bool by_code) {
-    auto &                 chosen     = buffer_of_thread().chosen;
-    llama_token_data_array candidates = {chosen.data(), chosen.size(), -1, false};
-    if (by_code) {
-        return chosen[coupled.code.draw(chosen.data(), chosen.size())];
-    }
-    chain.draw(candidates);
-    return chosen[(size_t) candidates.selected];
+    return chain.draw(row, coupled);
 }
 
 // First tokens are distinct before any truncation.

@@ -30,8 +30,7 @@ class token_sampler {
     bool complete() { return !healing.is_active() && text.is_active() && text.is_complete(); }
 
   private:
-    void accept(llama_token token, bool is_generated);
-    void list_recent(std::vector<llama_token> & tokens) const;
+    void accept(llama_token token);
 
     // These leave the tokens of a draw in the row of this thread, or in its list.
     void choose_by_likelihood(const float * logits, size_t n_forbidden);
@@ -48,7 +47,6 @@ class token_sampler {
     llama_token_data       draw_chosen(const float * logits, const std::vector<llama_token> & forbidden);
     llama_token_data       draw_from_list(llama_token_data_array candidates, size_t first_step);
     llama_token_data       draw_from_row(whole_row & row);
-    llama_token_data       draw_weighted(bool by_code);
     llama_token_data       draw_first();
 
     const int32_t            n_vocab;
@@ -59,5 +57,4 @@ class token_sampler {
     grammar_progress                      text;
     healing_progress                      healing; // before the text
     coupled_draws                         coupled;
-    std::vector<llama_token>              history; // the last tokens, the newest last, if any matter
 };

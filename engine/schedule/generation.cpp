@@ -207,8 +207,8 @@ static const sequence * duplicate_of(const request & r, const sequence & s) {
 
 // A greedy sequence would get the same text again, and so would one that has added no token to what it was forked with.
 static bool may_retry(const request & r, const sequence & s) {
-    const common_params_sampling & sampling = s.plan.settings->sampling;
-    const bool                     greedy   = sampling.temp <= 0.0f && sampling.dynatemp_range <= 0.0f;
+    const sampling_settings & sampling = s.plan.settings->sampling;
+    const bool                greedy   = sampling.temp <= 0.0f && sampling.dynatemp_range <= 0.0f;
     return r.command->retry_duplicates && !greedy && s.duplicate.n_retries < n_max_retries &&
            s.generated.size() > s.duplicate.n_forked;
 }

@@ -9,26 +9,11 @@ from llama_srb.request import shapes
 from llama_srb.request.shapes import tool_name
 from llama_srb.request.values import RequestError, is_number, is_text, is_token, token_id, wrong
 
-# Fields without a counterpart in llama.cpp → their neutral values. Other values are ignored with a warning.
+# Fields without a counterpart here → their neutral values. Other values are ignored with a warning.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "top_a": (0,),
-    "tfs": (1,),
-    "tfs_z": (1,),
-    "epsilon_cutoff": (0,),
-    "eps_cutoff": (0,),
-    "eta_cutoff": (0,),
-    "smoothing_factor": (0,),
-    "smoothing_curve": (1,),
-    "quadratic": (0,),
     "guidance_scale": (1,),
     "negative_prompt": ("",),
-    "encoder_repetition_penalty": (1,),
-    "no_repeat_ngram_size": (0,),
-    "penalty_alpha": (0,),
-    "rep_pen_slope": (0, 1, 0.7),  # KoboldAI Lite's default, in each of its requests
-    "repetition_decay": (0,),
-    "skew": (0,),
-    "temperature_last": (False, True),  # true is SillyTavern's default, and the order of our samplers
+    "penalty_alpha": (0,),  # contrastive search: each token would need k more steps, which are undone
     "bypass_eos": (False,),
     "add_bos_token": (True,),
     "add_special_tokens": (True,),
@@ -42,7 +27,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "return_progress": (False,),
     "length_penalty": (1,),
     "use_beam_search": (False,),
-    "do_sample": (True,),
     "early_stopping": (False,),
     "num_beams": (1,),
     "images": ([],),
@@ -123,9 +107,10 @@ def _convert_bans(fields: Fields) -> None:
         _ban(fields, "custom_token_bans", ids)
 
 
-# koboldcpp's numbers (gpttype_adapter.cpp). 1 (top_a) and 3 (tfs) do not exist here; 2 includes min_p.
+# koboldcpp's numbers (gpttype_adapter.cpp); 2 includes min_p, and 5 the smoothing.
 SAMPLER_ORDER: dict[int, tuple[str, ...]] = {
-    0: ("top_k",), 1: (), 2: ("top_p", "min_p"), 3: (), 4: ("typ_p",), 5: ("temperature",), 6: ("penalties",),
+    0: ("top_k",), 1: ("top_a",), 2: ("top_p", "min_p"), 3: ("tfs",),
+    4: ("typ_p", "epsilon_cutoff", "eta_cutoff"), 5: ("temperature", "smoothing"), 6: ("penalties",),
 }  # fmt: skip
 
 
@@ -136,6 +121,8 @@ def _convert_sampler_order(fields: Fields) -> None:
         if not isinstance(order, list) or not all(is_token(step) and step in SAMPLER_ORDER for step in order):
             raise wrong("sampler_order", order, "a list of numbers from 0 to 6")
         fields["samplers"] = (
+            "encoder_repetition_penalty",
+            "no_repeat_ngram",
             "dry",
             "top_n_sigma",
             *(name for step in order for name in SAMPLER_ORDER[step]),

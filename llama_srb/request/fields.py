@@ -20,7 +20,7 @@ from llama_srb.request import shapes
 from llama_srb.request.finish import End, Finish, Prune, read_end, read_finish, read_prune
 from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
-from llama_srb.request.shapes import SAMPLER_NAMES, LoraScales, Part, cells_fields
+from llama_srb.request.shapes import LoraScales, Part, cells_fields
 from llama_srb.request.story.parts import Assembled
 from llama_srb.request.story.shape import Story, read_story
 from llama_srb.request.then import Then, read_then
@@ -28,7 +28,10 @@ from llama_srb.request.values import INT32_MAX, MAX_LOGPROBS, whole
 
 RANDOM_SEED = shapes.RANDOM_SEED
 NO_SEEDS = (-1, RANDOM_SEED)
-DEFAULT_SAMPLERS = SAMPLER_NAMES[:9]
+DEFAULT_SAMPLERS = (
+    "penalties", "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "top_k", "top_a",
+    "tfs", "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "xtc", "temperature", "smoothing",
+)  # fmt: skip
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
 
 Texts: TypeAlias = tuple[str, ...]
@@ -100,7 +103,10 @@ MOST_BIASES = 400_000  # of all sequences; more would take the event loop longer
 
 
 class Sampling(_Row):
-    """The settings of one sequence's samplers; names and defaults are llama.cpp's (common/common.h)."""
+    """The settings of one sequence's samplers; names and defaults are llama.cpp's (common/common.h).
+
+    Of those that it lacks they are text-generation-webui's, koboldcpp's and TabbyAPI's.
+    """
 
     # fmt: off
     temperature: float = _row(0.8, "temperature", ge=0, le=100, neutral=1, aliases="temp",
@@ -116,6 +122,26 @@ class Sampling(_Row):
         title="Creativity, how fast it varies",
         about="How strongly creativity follows the number of words that fit. 1 is even.",
         meaning="How entropy maps to temperature within dynatemp_range.")
+    temperature_last: bool = _row(True, "temperature",
+        title="Creativity after the limits",
+        about="On: the limits see the model's own odds, and creativity comes last. Off: before them.",
+        meaning="true: the temperature and smoothing come behind all other samplers, whatever samplers says; "
+        "false: before those that cut, unless samplers is given. Where it is not given, samplers counts.")
+    smoothing_factor: float = _row(0.0, "temperature", ge=0, le=100, neutral=0, aliases="quadratic",
+        title="Even out likely words",
+        about="Brings likely words nearer to each other and sends others away. 0 is off; 0.2 is usual.",
+        meaning="Quadratic sampling: a logit d below the best becomes this times d² below it; 0 is off.")
+    smoothing_curve: float = _row(1.0, "temperature", ge=0, le=10, neutral=1,
+        title="Even out likely words, how steeply the rest falls",
+        about="Above 1 unlikely words fall away faster.",
+        meaning="c: the distance is (3 - c) / 2 times the square and (c - 1) / 2 times the cube.")
+    skew: float = _row(0.0, "temperature", ge=-10, le=10, neutral=0, title="Lean of each choice",
+        about="Below 0 each choice leans to the likeliest words, above 0 to the unlikely ones. 0 is off.",
+        meaning="Bends each draw: of the words from the likeliest on, a share c of the odds becomes c to the "
+        "power of e^skew.")
+    do_sample: bool = _row(True, "temperature", neutral=True, title="Choose by chance",
+        about="Off: always the likeliest word.",
+        meaning="false: the likeliest token after the penalties, whatever other samplers say.")
     top_k: int = _row(40, "truncation", ge=-1, le=INT32_MAX, neutral=0, title="How many likely words",
         about="Only so many of the likeliest words may be chosen. 0 allows all.",
         meaning="Keep the k most probable tokens; 0 or -1 keeps all.")
@@ -135,6 +161,22 @@ class Sampling(_Row):
         about="Only words whose odds are near those of the likeliest one. The smaller the number, the "
         "fewer; -1 is off.",
         meaning="Keep logits within this many standard deviations of the best; 0 or -1 is off.")
+    top_a: float = _row(0.0, "truncation", ge=0, le=1, neutral=0, title="Leave out words when one is sure",
+        about="Leaves out unlikely words, the more of them the likelier the likeliest word is. 0 allows all.",
+        meaning="Keep tokens of at least this times the square of the most probable one's probability.")
+    tfs: float = _row(1.0, "truncation", ge=0, le=1, neutral=1, aliases="tfs_z",
+        title="Leave out the tail",
+        about="Leaves out the words behind the point where the odds level off. 1 allows all; 0.95 is usual.",
+        meaning="Tail-free sampling: keep tokens up to this share of the curvature of the sorted "
+        "probabilities.")
+    epsilon_cutoff: float = _row(0.0, "truncation", ge=0, le=10_000, neutral=0, aliases="eps_cutoff",
+        title="Leave out words below certain odds",
+        about="Leaves out words with less than so many chances in 10,000. 0 allows all; 3 is usual.",
+        meaning="Keep tokens of at least this probability, in units of 1e-4.")
+    eta_cutoff: float = _row(0.0, "truncation", ge=0, le=10_000, neutral=0,
+        title="Leave out words below odds that vary",
+        about="The same, but fewer words go where many would fit. 0 allows all; 3 is usual.",
+        meaning="Keep tokens of at least e or √e · exp(-entropy), if that is less; e is this times 1e-4.")
     xtc_probability: float = _row(0.0, "truncation", ge=0, le=1, neutral=0,
         title="Skip the obvious, how often",
         about="How often the most obvious words are left out, so that the text turns elsewhere. 0 is never.",
@@ -189,6 +231,23 @@ class Sampling(_Row):
     dry_sequence_breakers: Annotated[Texts, BeforeValidator(shapes.breakers)] = _row(
         DEFAULT_BREAKERS, "repetition", title="Avoid repeated phrases, where they end",
         meaning='Texts that end a repetition for DRY: a list, or one string: JSON, "\\n", ":" or a,b.')
+    rep_pen_slope: float = _row(1.0, "repetition", ge=0, le=10, neutral=1,
+        title="Avoid repeated words, less what is older",
+        about="Of the penalty so much counts in the older half of the range: 0.5 is half. 0 and 1 are off.",
+        meaning="In the older half of repeat_last_n so much of a repeat_penalty above 1 counts; 0 and from 1 "
+        "on it is off.")
+    repetition_decay: int = _row(0, "repetition", ge=0, le=INT32_MAX, neutral=0,
+        title="Avoid repeated words, how slowly they are forgotten",
+        about="Beyond that range the penalties fade over so many tokens. 0 is at once.",
+        meaning="Over so many tokens before repeat_last_n the three penalties fall to nothing.")
+    encoder_repetition_penalty: float = _row(1.0, "repetition", ge=0.01, le=100, neutral=1,
+        title="Stay with the words of the story",
+        about="Above 1 words of what you wrote become likelier, below 1 less likely.",
+        meaning="Multiply the logits of the prompt's tokens by this.")
+    no_repeat_ngram_size: int = _row(0, "repetition", ge=0, le=INT32_MAX, neutral=0,
+        title="Never repeat phrases of this length",
+        about="No run of so many tokens comes a second time. 0 is off.",
+        meaning="Ban tokens that would complete a run of so many that prompt and text have had; 0 is off.")
     mirostat: int = _row(0, "mirostat", ge=0, le=2, neutral=0, aliases="mirostat_mode",
         title="Constant surprise",
         about="Keeps the text as surprising throughout, in place of the other limits: 1 and 2 are two ways, "

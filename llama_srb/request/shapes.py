@@ -35,10 +35,15 @@ from llama_srb.request.values import (
     wrong,
 )
 
-SAMPLER_NAMES = (
+LLAMA_SAMPLERS = (  # llama.cpp's, in the order of its letters
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
     "adaptive_p", "infill",
 )  # fmt: skip
+ADDED_SAMPLERS = (  # engine/sampling/added.cpp
+    "encoder_repetition_penalty", "no_repeat_ngram", "top_a", "tfs", "epsilon_cutoff", "eta_cutoff",
+    "smoothing",
+)  # fmt: skip
+SAMPLER_NAMES = LLAMA_SAMPLERS + ADDED_SAMPLERS
 LoraScales: TypeAlias = tuple[tuple[int | str, float], ...]  # by an adapter's id or its name
 
 
@@ -106,21 +111,19 @@ def breakers(value: object) -> object:
     return texts("dry_sequence_breakers")(value)
 
 
-SAMPLER_CHARS = dict(zip("edskypmxtai", SAMPLER_NAMES, strict=True))  # llama.cpp: common_sampler_type_to_chr
+SAMPLER_CHARS = dict(zip("edskypmxtai", LLAMA_SAMPLERS, strict=True))  # llama.cpp: common_sampler_type_to_chr
 SAMPLER_ALIASES = {
     "typical_p": "typ_p", "typical": "typ_p", "typ": "typ_p", "temp": "temperature", "nucleus": "top_p",
     "dynamic_temperature": "temperature", "repetition_penalty": "penalties", "presence_penalty": "penalties",
-    "frequency_penalty": "penalties",
+    "frequency_penalty": "penalties", "quadratic_sampling": "smoothing", "quadratic": "smoothing",
+    "tail_free_sampling": "tfs", "tfs_z": "tfs",
 }  # fmt: skip
 SAMPLER_ALIASES = (
     {name.replace("_", gap): name for name in SAMPLER_NAMES for gap in ("_", "-", "")}
     | SAMPLER_ALIASES
 )  # fmt: skip
-# Samplers of other servers that this one lacks: they are dropped, and their own fields give warnings.
-FOREIGN_SAMPLERS = frozenset({
-    "quadratic_sampling", "epsilon_cutoff", "eta_cutoff", "tfs", "top_a", "mirostat", "skew",
-    "encoder_repetition_penalty", "no_repeat_ngram", "tail_free_sampling", "tfs_z",
-})  # fmt: skip
+FOREIGN_SAMPLERS = frozenset({"mirostat", "skew"})
+"""Those of other servers that have no place among the steps here: they are dropped."""
 
 
 def _sampler_name(item: object) -> str:

@@ -12,6 +12,21 @@ from tests.clients.fixtures import ONCE
 SENT = read("sillytavern.json")
 """Requests of its real page (capture/sillytavern.py): of each type those of connecting and of each round."""
 
+_UNIVERSAL = {"min_p": 0.1, "temperature_last": False, "sampler_order": [5, 6, 0, 1, 2, 3, 4]}
+_KOBOLD = {"rep_pen_slope": 0, "tfs": 1, "top_a": 0}
+PRESETS: dict[str, dict[str, Any]] = {
+    "Default": {"temperature": 1, "top_p": 0.95, "min_p": 0.01, "temperature_last": True},
+    "Deterministic": {"temperature": 0, "top_p": 0, "top_k": 1, "do_sample": False, "temperature_last": True},
+    "Neutral": {"temperature": 1, "top_p": 1, "top_k": 0, "temperature_last": True},
+    "Universal-Light": {"temperature": 1.25, **_UNIVERSAL},
+    "Universal-Creative": {"temperature": 1.5, **_UNIVERSAL},
+    "Universal-Super-Creative": {"temperature": 2, **_UNIVERSAL},
+    "Kobold, Neutral": _KOBOLD,
+    "Kobold, RecoveredRuins": {**_KOBOLD, "sampler_order": [6, 0, 1, 2, 3, 4, 5]},
+    "Kobold, Universal-Light": {**_KOBOLD, "sampler_order": [5, 6, 0, 1, 2, 3, 4]},
+}
+"""What its own presets change of samplers (default/content/presets of 1.19.0), by the names that it sends."""
+
 WHOLE, STREAM, THREE_WHOLE, THREE_STREAM = (
     "whole", "stream", "whole, three at once", "stream, three at once",
 )  # fmt: skip

@@ -21,3 +21,6 @@ sequence_settings settings_of(const nlohmann::json & sampling, const llama_model
 
 // Reads lines with rows of benchmarks/samplers/ and writes their times.
 int time_samplers();
+
+// Reads lines with rows of logits and writes what the samplers leave.
+int show_rows();

@@ -3,6 +3,7 @@
 //
 //   engine-tests --list      the names, one a line
 //   engine-tests --samplers  times samplers, for benchmarks/samplers/
+//   engine-tests --rows      shows what samplers leave of rows, for tests/real/test_sampler_rows.py
 //   engine-tests --admits    reads schemas and values, for benchmarks/structure.py
 //   engine-tests --masks VOCABULARY  reads schemas and texts, for benchmarks/structure.py
 //   engine-tests [NAME…]     runs these cases, or all; prints a line for each, and exits with 1 if one fails
@@ -46,6 +47,9 @@ int main(int argc, char ** argv) {
     ggml_time_init();
     if (argc == 2 && strcmp(argv[1], "--samplers") == 0) {
         return time_samplers();
+    }
+    if (argc == 2 && strcmp(argv[1], "--rows") == 0) {
+        return show_rows();
     }
     if (argc == 2 && strcmp(argv[1], "--admits") == 0) {
         return admit_lines();

@@ -69,6 +69,16 @@ EXTREME: dict[str, Request] = {
     "penalties": {"repeat_penalty": 0.01, "frequency_penalty": -100, "logit_bias": [[5, 1e9]]},
     "dry": {"dry_multiplier": 100, "dry_base": 100, "dry_allowed_length": 0, "logit_bias": [[5, 1e9]]},
     "infill": {"samplers": ["temperature", "infill"], "temperature": 1e-38},
+    "smoothing": BIASED | {"smoothing_factor": 100, "smoothing_curve": 10},
+    "smoothing first": {"smoothing_factor": 100, "smoothing_curve": 0, "samplers": ["smoothing", "typ_p"]},
+    "tfs": BIASED | {"tfs": 0},
+    "tfs of all equal": {"tfs": 0.5, "logit_bias": [[i, -1e9] for i in range(2048)]},
+    "cutoffs": BIASED | {"epsilon_cutoff": 10_000, "eta_cutoff": 10_000, "top_a": 1},
+    "skew": BIASED | {"skew": 10},
+    "skew of all": {"skew": -10, "temperature": 100},
+    "bans of all": {"no_repeat_ngram_size": 1, "logit_bias": [[i, False] for i in range(3, 2048)]},
+    "prompt": {"encoder_repetition_penalty": 100, "logit_bias": [[5, 1e9]]},
+    "fading": {"repeat_penalty": 0.01, "frequency_penalty": -100, "repetition_decay": 2**31 - 1},
 }
 
 

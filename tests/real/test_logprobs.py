@@ -66,6 +66,8 @@ def test_biases_count_and_banned_tokens_are_left_out(engine: Lines) -> None:
         {"adaptive_target": 0.3},
         {"top_n_sigma": 1.0},
         {"xtc_probability": 1},
+        {"smoothing_factor": 0.2},
+        {"tfs": 0.95},
     ],
 )
 def test_the_probabilities_of_all_tokens_left_add_up_to_1(engine: Lines, sampling: dict[str, Any]) -> None:

@@ -116,6 +116,8 @@ SAMPLE: dict[str, Any] = {
     "logit_bias": {"5": False},
     "samplers": ["top_k"],
     "ignore_eos": True,
+    "temperature_last": True,
+    "do_sample": False,
 }
 SAMPLED = {name: SAMPLE.get(name, row.high) for name, row in SAMPLING_ROWS.items()} | {"seed": 7}
 COMMON: dict[str, Any] = {

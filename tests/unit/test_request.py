@@ -24,8 +24,9 @@ from llama_srb.request.fields import (
 )
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
 from llama_srb.request.sequence_name import SequenceName
-from llama_srb.request.shapes import Part
+from llama_srb.request.shapes import LLAMA_SAMPLERS, Part
 from llama_srb.request.values import MAX_DEPTH, RequestError
+from tests.clients.silly_tavern import PRESETS, WHOLE, sent
 from tests.support.rows import each_row
 
 
@@ -166,7 +167,7 @@ VALUES: dict[str, Any] = {
     "cache_salt": "x",
     "truncation_side": "right",
 }
-VALUES |= {name: True for name in CHAT if ROWS[name].type == "bool"}
+VALUES |= {name: True for name in (*CHAT, *SAMPLING_ROWS) if ROWS[name].type == "bool"}
 
 
 @each_row(("alias", "name"), CANONICAL.items())
@@ -341,6 +342,10 @@ def test_a_refusal_does_not_repeat_a_long_text() -> None:
 
 
 DEFAULT_DRY = ["\n", ":", '"', "*"]
+KOBOLDS_ORDER = [
+    "encoder_repetition_penalty", "no_repeat_ngram", "dry", "top_n_sigma", "penalties", "top_k", "top_a",
+    "tfs", "typ_p", "epsilon_cutoff", "eta_cutoff", "top_p", "min_p", "temperature", "smoothing", "xtc",
+]  # fmt: skip
 SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"logit_bias": {"5": -1, "7": False}}, {"logit_bias": [[5, -1.0], [7, False]]}),
     ({"logit_bias": [[5, -1], [" the", False]]}, {"logit_bias": [[5, -1.0], [" the", False]]}),
@@ -351,28 +356,13 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"dry_sequence_breakers": "a,*,b c"}, {"dry_sequence_breakers": ["a", "*", "b c"]}),
     ({"dry_sequence_breakers": ""}, {"dry_sequence_breakers": []}),
     ({"samplers": "kpt"}, {"samplers": ["top_k", "top_p", "temperature"]}),
-    ({"samplers": "edskypmxt"}, {"samplers": list(Sampling().samplers)}),
+    ({"samplers": "edskypmxt"}, {"samplers": list(LLAMA_SAMPLERS[:9])}),
     ({"samplers": ["top-k", "TYPICAL_P", "temp"]}, {"samplers": ["top_k", "typ_p", "temperature"]}),
     ({"samplers": []}, {"samplers": []}),
+    ({"sampler_order": [6, 0, 1, 3, 4, 2, 5]}, {"samplers": KOBOLDS_ORDER}),
     (
-        {"sampler_order": [6, 0, 1, 3, 4, 2, 5]},
-        {
-            "samplers": [
-                "dry",
-                "top_n_sigma",
-                "penalties",
-                "top_k",
-                "typ_p",
-                "top_p",
-                "min_p",
-                "temperature",
-                "xtc",
-            ]
-        },
-    ),
-    (
-        {"sampler_priority": "repetition_penalty\npresence_penalty\ntfs\ntop_k"},
-        {"samplers": ["penalties", "top_k"]},
+        {"sampler_priority": "repetition_penalty\nquadratic_sampling\nmirostat\ntfs\ntop_k"},
+        {"samplers": ["penalties", "smoothing", "tfs", "top_k"]},
     ),
     ({"banned_tokens": [3, 4]}, {"logit_bias": [[3, False], [4, False]]}),
     (
@@ -568,19 +558,20 @@ def test_texts_are_limited_as_in_the_engine(name: str) -> None:
 WARNINGS = [
     ({"temprature": 1}, '"temprature" is not a known field; did you mean "temperature"?'),
     ({"xyzzy": 1}, '"xyzzy" is not a known field'),
-    ({"top_a": 0.2}, "top_a is 0.2, but there is no such setting here; it is not used"),
-    ({"rep_pen_slope": 0.9}, "rep_pen_slope is 0.9, but there is no such setting here; it is not used"),
+    ({"penalty_alpha": 0.6}, "penalty_alpha is 0.6, but there is no such setting here; it is not used"),
 ]
-
-
-@pytest.mark.parametrize("fields", [{"rep_pen_slope": 0.7}, {"temperature_last": True}], ids=str)
-def test_what_a_client_sends_in_each_request_by_default_causes_no_warning(fields: dict[str, Any]) -> None:
-    assert parsed(**fields).warnings == ()
 
 
 @pytest.mark.parametrize(("fields", "warning"), WARNINGS, ids=lambda value: repr(value)[:30])
 def test_fields_without_effect_cause_warnings(fields: dict[str, Any], warning: str) -> None:
     assert parsed(**fields).warnings == (warning,)
+
+
+@each_row("client", ["koboldcpp", "llamacpp", "ooba", "tabby", "aphrodite"])
+@each_row("preset", PRESETS.values(), ids=PRESETS)
+def test_presets_of_silly_tavern_cause_no_warning(client: str, preset: dict[str, Any]) -> None:
+    read_before = frozenset({"model", "stream", "stream_options"})
+    assert request_from(sent(client, WHOLE).fields | preset, known=read_before).warnings == ()
 
 
 NEUTRAL = {
