@@ -38,6 +38,13 @@ static bool can_rewind(const command_facts & facts) {
     return !llama_model_is_recurrent(facts.model) && !llama_model_is_hybrid(facts.model);
 }
 
+static void check_loops(const loop_limit & loops, const command_facts & facts) {
+    if (loops.rewinds && !can_rewind(facts)) {
+        invalid("loops", "loops is \"rewind\", which is not possible with this model: a recurrent state cannot be "
+                         "rewound; it may be \"end\"");
+    }
+}
+
 static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
                                                  const command_facts & facts, banned_tokens & known) {
     std::vector<llama_logit_bias> bans;
@@ -114,6 +121,7 @@ static void find_breakers(sequence_settings & settings, const command_facts & fa
 static std::shared_ptr<const sequence_settings> finish(sequence_settings && settings, const own_lists & lists,
                                                        const command_facts & facts,
                                                        common_settings &     common) {
+    check_loops(settings.loops, facts);
     if (can_rewind(facts)) { // else each private text is a token
         settings.banned.strings.insert(settings.banned.strings.end(), common.hidden.texts.begin(),
                                        common.hidden.texts.end());

@@ -18,7 +18,8 @@ using params = sampling_settings;
 // Below this a draw is greedy: logits divided by less may overflow, and only ties are drawn from.
 static const float min_temperature = 1e-5f;
 
-static const int32_t any = std::numeric_limits<int32_t>::max();
+static const int32_t any        = std::numeric_limits<int32_t>::max();
+static const int32_t n_max_loop = 8192; // tokens; each draw compares the last one with so many before it
 
 //
 // readers of single fields
@@ -145,12 +146,26 @@ field_row thinking_field() {
     return {"thinking_budget_tokens", integer_between(-1, any)};
 }
 
+static const field_table & repetition_fields() {
+    static const field_table table = {"repetition_detection",
+                                      "repetition_detection.",
+                                      {
+                                          {"min_pattern_size", integer_between(0, n_max_loop)},
+                                          {"max_pattern_size", integer_between(0, n_max_loop)},
+                                          {"min_count", integer_between(0, n_max_loop)},
+                                      }};
+    return table;
+}
+
 const std::vector<field_row> & length_fields() {
     static const std::vector<field_row> rows = {
         {"max_tokens", integer_between(-1, any)}, // -1: until the end
         {"min_tokens", integer_between(0, any)},
         {"stop", short_strings()},
         {"banned_strings", short_strings()},
+        {"repetition_detection", object_with(repetition_fields())},
+        {"loop_detect_window", integer_between(0, n_max_loop)},
+        {"loops", one_of({"end", "rewind"})},
     };
     return rows;
 }
@@ -272,12 +287,28 @@ void settle_steps(params & sampling) {
     sampling.steps = std::move(steps);
 }
 
+static void read_loops(loop_limit & loops, const json & fields) {
+    if (const auto given = fields.find("repetition_detection"); given != fields.end()) {
+        loops.shortest = std::max(given->value("min_pattern_size", 1), 1);
+        loops.longest  = given->value("max_pattern_size", 0);
+        loops.count    = given->value("min_count", 2);
+        if (loops.longest > 0 && (loops.count < 2 || loops.shortest > loops.longest)) {
+            invalid("repetition_detection",
+                    "repetition_detection.min_count must be at least 2, and min_pattern_size at "
+                    "most max_pattern_size");
+        }
+    }
+    loops.window  = fields.value("loop_detect_window", loops.window);
+    loops.rewinds = fields.value("loops", loops.rewinds ? "rewind" : "end") == std::string("rewind");
+}
+
 void read_lengths(sequence_settings & settings, const json & fields) {
     settings.n_predict      = fields.value("max_tokens", settings.n_predict);
     settings.n_min          = fields.value("min_tokens", settings.n_min);
     settings.n_thinking     = fields.value("thinking_budget_tokens", settings.n_thinking);
     settings.ends.strings   = fields.value("stop", settings.ends.strings);
     settings.banned.strings = fields.value("banned_strings", settings.banned.strings);
+    read_loops(settings.loops, fields);
 }
 
 uint32_t sequence_seed(uint32_t seed, int64_t index) {

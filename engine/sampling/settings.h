@@ -5,6 +5,7 @@
 #include "grammar/trigger.h"
 #include "sampling/diversity.h"
 #include "sampling/dry.h"
+#include "sampling/loops.h"
 #include "sampling/token_biases.h"
 #include "text/passages.h"
 #include "util/fields.h"
@@ -69,6 +70,7 @@ struct sequence_settings {
     int32_t                  n_thinking = -1;  // tokens that a chat's thoughts may have; -1: no limit
     text_ends                ends;
     banned_texts             banned;
+    loop_limit               loops;
     std::shared_ptr<grammar> structure; // that the text follows; nullptr: none
 
     std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
@@ -102,7 +104,7 @@ const field_table & sampling_fields();
 // The tokens that a chat's thoughts may have: of a command and of an entry of `sequences`.
 field_row thinking_field();
 
-// max_tokens, min_tokens, stop, banned_strings: those of a command, and of an entry of `sequences`.
+// max_tokens, min_tokens, stop, banned_strings, those of loops: of a command, and of an entry of `sequences`.
 const std::vector<field_row> & length_fields();
 
 // The fields of an entry of `sequences`: both of these.

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-static const int32_t n_max_retries = 8; // of a sequence that is a duplicate of another one
+static const int32_t n_max_retries  = 8; // of a sequence that is a duplicate of another one
+static const int32_t n_max_unlooped = 8; // times that a sequence goes back to where a loop began
 
 //
 // text
@@ -59,13 +60,15 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
     s.output.text   = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
-    s.output.guard  = phrase_guard(settings.banned.finder);
+    s.output.guard  = phrase_guard(settings.banned.finder, settings.loops.rewinds);
+    s.output.loops  = loop_finder(settings.loops);
     s.output.n_sent = s.generated.size();
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = text_at(r, s, k, vocab).shown();
         if (s.output.guard.active()) {
             s.output.guard.feed(bytes);
-            bytes = s.output.guard.take_clear();
+            s.output.loops.find(s.generated, k + 1, s.answer.n_before);
+            bytes = s.output.guard.take_clear(n_in_loop(s));
         }
         sent += s.output.text.feed(bytes, (int32_t) k >= settings.n_min);
     }
@@ -106,6 +109,12 @@ static size_t n_cut_off(const request & r, const sequence & s, const vocabulary 
         n_bytes += text_at(r, s, i++, vocab).n_shown();
     }
     return s.generated.size() - i;
+}
+
+// Tokens at the end that the sequence gives up, should they turn out to be a loop.
+static size_t n_in_loop(const sequence & s) {
+    return s.plan.settings->loops.rewinds && s.sampling.n_unlooped < n_max_unlooped ? s.output.loops.n_begun()
+                                                                                    : 0;
 }
 
 // Whether the client gets something of each token that is drawn, those without a text included.
@@ -156,12 +165,12 @@ static void stream(const request & r, sequence & s, const std::string & text, bo
 }
 
 //
-// banned phrases
+// banned phrases and loops
 //
 
-// The last n tokens complete a banned phrase: they are removed, and the first of them is banned at its place. The token
-// before it is decoded again for its logits. The sampler is made anew, with a seed of its own, since its random draws
-// cannot be undone.
+// The last n tokens complete a banned phrase, or a loop: they are removed, and the first of them is banned at its place.
+// The token before it is decoded again for its logits. The sampler is made anew, with a seed of its own, since its random
+// draws cannot be undone.
 static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
@@ -189,6 +198,16 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     } else {
         free_sequence(tree, r, s, false); // it is resumed from the cells that are still there
     }
+}
+
+// Whether the tokens end in a loop. n_back: the sequence leaves it, these last tokens are removed.
+static bool find_loop(sequence & s, size_t & n_back) {
+    const size_t n = s.output.loops.find(s.generated, s.generated.size(), s.answer.n_before);
+    if (n > 0 && n_in_loop(s) > 0) {
+        n_back = s.output.guard.remove(n);
+        s.sampling.n_unlooped += n_back > 0;
+    }
+    return n > 0;
 }
 
 //
@@ -279,7 +298,8 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
     s.output.text    = stop_matcher(second->settings->ends.finder, second->settings->ends.shown);
-    s.output.guard   = phrase_guard(second->settings->banned.finder);
+    s.output.guard   = phrase_guard(second->settings->banned.finder, second->settings->loops.rewinds);
+    s.output.loops   = loop_finder(second->settings->loops);
     s.sampling.scores.clear();
     s.sampling.banned.clear();
     s.sampling.sampler.reset();
@@ -335,15 +355,17 @@ void sampled::take(sample & d, const update_context & to) const {
         s.sampling.entropies.push_back(d.entropy);
     }
     r.n_tokens++;
-    const bool  over  = ends || d.complete;
-    const bool  full  = r.is_full(s);
-    std::string bytes = piece;
+    const bool  over   = ends || d.complete;
+    const bool  full   = r.is_full(s);
+    std::string bytes  = piece;
+    size_t      n_back = output.guard.active() ? output.guard.feed(piece) : 0;
+    const bool  loops  = n_back == 0 && !ends && find_loop(s, n_back);
+    if (n_back > 0) {
+        rewind(r, s, n_back, to.tree);
+        return;
+    }
     if (output.guard.active()) {
-        if (const size_t n_back = output.guard.feed(piece)) {
-            rewind(r, s, n_back, to.tree);
-            return;
-        }
-        bytes = output.guard.take_clear() + (over || full ? output.guard.finish() : "");
+        bytes = output.guard.take_clear(n_in_loop(s)) + (over || full ? output.guard.finish() : "");
     }
     const std::string text = output.text.feed(bytes, may_stop);
     if (!r.command->return_ids && output.text.stopped()) {
@@ -355,8 +377,9 @@ void sampled::take(sample & d, const update_context & to) const {
     stream(r, s, text, output.text.decided(), false, to.out);
     end_long_thought(r, s, 1);
     const bool stopped = over || output.text.stopped();
-    if (stopped || full) {
-        end(r, s, stopped ? "stop" : "length", to);
+    const bool looped  = loops && may_stop;
+    if (stopped || looped || full) {
+        end(r, s, stopped ? "stop" : looped ? "repetition" : "length", to);
     } else {
         reach_prune_point(r, s);
     }

@@ -124,7 +124,8 @@ void reach_prune_point(request & r, sequence & s) {
 }
 
 bool ends_by_itself(const char * reason) {
-    return std::string_view(reason) == "stop" || std::string_view(reason) == "length";
+    const std::string_view is = reason;
+    return is == "stop" || is == "length" || is == "repetition";
 }
 
 // Tokens that the answer could still have had.

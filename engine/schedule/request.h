@@ -5,6 +5,7 @@
 #include "cache/prefix_cache.h"
 #include "protocol/commands.h"
 #include "protocol/events.h"
+#include "sampling/loops.h"
 #include "sampling/prune_points.h"
 #include "sampling/token_sampler.h"
 #include "text/banned_phrases.h"
@@ -60,6 +61,7 @@ struct token_score {
 struct sequence_sampling {
     std::unique_ptr<token_sampler> sampler;        // made with the first sample
     int32_t                        n_restarts = 0; // of the sampler; each has a seed of its own
+    int32_t                        n_unlooped = 0; // of these: to leave a loop
     std::vector<token_score>       scores;         // of the generated tokens, where their sums are wanted
     std::vector<float>             entropies;      // of tokens whose text is held back, where they are wanted
 
@@ -73,6 +75,7 @@ struct sequence_sampling {
 struct sequence_output {
     stop_matcher                  text;
     phrase_guard                  guard;
+    loop_finder                   loops;
     std::unique_ptr<chat_message> message;        // of a chat
     std::vector<std::string>      logprobs;       // JSON, of tokens whose text is held back
     size_t                        n_sent     = 0; // of the generated tokens: those before the held back ones
@@ -232,7 +235,7 @@ double mean_of(const std::vector<token_score> & scores, float token_score::* whi
 void reach_prune_point(request & r, sequence & s);
 // The sequence waits at a prune point no more.
 void release_from_prune_point(request & r, sequence & s);
-// "stop" and "length"; else others have ended the sequence.
+// "stop", "length" and "repetition"; else others have ended the sequence.
 bool ends_by_itself(const char * reason);
 // The sequence ends for this reason.
 void count_end(request & r, const sequence & s, const char * reason);

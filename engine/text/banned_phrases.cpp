@@ -15,6 +15,10 @@ size_t phrase_guard::feed(std::string_view piece) {
     starts.push_back(held.size());
     states.push_back(state);
     size_t first = std::string::npos;
+    if (!phrases) {
+        held += piece;
+        return 0;
+    }
     for (const char c : ascii_lower(piece)) {
         state = phrases->next(state, c);
         held += piece[held.size() - starts.back()];
@@ -27,11 +31,18 @@ size_t phrase_guard::feed(std::string_view piece) {
     }
     const size_t i_token =
         (size_t) (std::upper_bound(starts.begin(), starts.end(), first) - starts.begin()) - 1;
-    const size_t n_back = starts.size() - i_token;
-    state               = states[i_token];
-    held.resize(starts[i_token]);
-    starts.resize(i_token);
-    states.resize(i_token);
+    return remove(starts.size() - i_token);
+}
+
+size_t phrase_guard::remove(size_t n) {
+    const size_t n_back  = std::min(n, starts.size());
+    const size_t i_token = starts.size() - n_back;
+    if (n_back > 0) {
+        state = states[i_token];
+        held.resize(starts[i_token]);
+        starts.resize(i_token);
+        states.resize(i_token);
+    }
     return n_back;
 }
 
@@ -39,7 +50,7 @@ size_t phrase_guard::feed(std::string_view piece) {
 // must still be held back then.
 size_t phrase_guard::n_clear() const {
     size_t n = starts.size();
-    for (size_t i = n; i > 0 && i >= n; i--) {
+    for (size_t i = phrases ? n : 0; i > 0 && i >= n; i--) {
         const bool   is_last = i == starts.size();
         const size_t n_begun = phrases->n_begun(is_last ? state : states[i]);
         if (n_begun > 0) {
@@ -51,8 +62,8 @@ size_t phrase_guard::n_clear() const {
     return n;
 }
 
-std::string phrase_guard::take_clear() {
-    const size_t n       = n_clear();
+std::string phrase_guard::take_clear(size_t n_others) {
+    const size_t n       = std::min(n_clear(), starts.size() - std::min(n_others, starts.size()));
     const size_t n_bytes = n == starts.size() ? held.size() : starts[n];
     std::string  clear   = held.substr(0, n_bytes);
     held.erase(0, n_bytes);

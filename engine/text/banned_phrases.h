@@ -9,27 +9,33 @@
 #include <vector>
 
 // Finds a phrase as soon as the tokens of a sequence complete it, in any case of its ASCII letters. Holds back
-// the text of tokens that may be the beginning of a phrase.
+// the text of tokens that may be the beginning of a phrase, and of others that may have to go.
 class phrase_guard {
   public:
-    explicit phrase_guard(word_finder_ptr phrases = nullptr) : phrases(std::move(phrases)) {} // in lower case
+    // In lower case; nullptr: there are none. others: other tokens may have to be held back.
+    explicit phrase_guard(word_finder_ptr phrases = nullptr, bool others = false)
+        : phrases(std::move(phrases)), others(others) {}
 
     // Takes the bytes of one token. 0: no phrase is complete. k: a phrase is complete and begins in the k-th last token;
     // the guard has removed these k tokens, and the sequence must rewind by them.
     size_t feed(std::string_view piece);
 
-    // The text of the tokens in which no phrase can begin.
-    std::string take_clear();
+    // The last n tokens, or as many as are held back, are removed as well. Their number.
+    size_t remove(size_t n);
+
+    // The text of the tokens in which no phrase can begin, but for the last n_others.
+    std::string take_clear(size_t n_others = 0);
     // At the end of the sequence: all text.
     std::string finish();
 
-    bool   active() const { return phrases != nullptr; }
+    bool   active() const { return phrases || others; }
     size_t n_held() const { return starts.size(); } // tokens whose text is held back
 
   private:
-    size_t n_clear() const; // first tokens that need not be held back
+    size_t n_clear() const; // first tokens that no phrase may need
 
     word_finder_ptr      phrases;
+    bool                 others;
     std::string          held;      // bytes of the tokens
     std::vector<size_t>  starts;    // where each token begins in them
     std::vector<int32_t> states;    // before each token

@@ -164,7 +164,12 @@ class Sequence:
 
     @property
     def colour(self) -> str:
-        colours = {None: "cyan" if self.runs else "dim", "stop": "green", "length": "yellow"}
+        colours = {
+            None: "cyan" if self.runs else "dim",
+            "stop": "green",
+            "length": "yellow",
+            "repetition": "yellow",
+        }
         return colours.get(self.finish_reason, "red")
 
     def grow(self, text: str) -> None:

@@ -20,8 +20,6 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "render_special": (False,),
     "spaces_between_special_tokens": (True,),
     "speculative_ngram": (False,),
-    "loop_detect_window": (0,),
-    "repetition_detection": ({},),
     "t_max_predict_ms": (-1, 0),
     "response_fields": ([],),
     "return_progress": (False,),

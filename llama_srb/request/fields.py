@@ -7,7 +7,7 @@ and the command line are made from them. Knows neither HTTP nor the engine proce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, NewType, TypeAlias
 
@@ -17,7 +17,17 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from llama_srb.request import shapes
-from llama_srb.request.finish import End, Finish, Prune, read_end, read_finish, read_prune
+from llama_srb.request.finish import (
+    MAX_LOOP,
+    End,
+    Finish,
+    Prune,
+    Repetition,
+    read_end,
+    read_finish,
+    read_prune,
+    read_repetition,
+)
 from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import LoraScales, Part, cells_fields
@@ -293,6 +303,9 @@ class Sampling(_Row):
         return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
 
 
+LOOPS = ("end", "rewind")
+
+
 class Override(Sampling):
     """A sequence's own settings, which replace those of its request; only fields that are set count."""
 
@@ -301,6 +314,9 @@ class Override(Sampling):
     thinking_budget_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
+    repetition_detection: Annotated[Repetition | None, BeforeValidator(read_repetition)] = None
+    loop_detect_window: int = Field(0, ge=0, le=MAX_LOOP)
+    loops: Annotated[str, BeforeValidator(shapes.one_of("loops", LOOPS))] = LOOPS[0]
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice", "structural_tag")
@@ -348,6 +364,18 @@ class CompletionRequest(_Row):
     end: Annotated[End | None, BeforeValidator(read_end)] = _row(None, "request", neutral={},
         meaning="A sequence ends behind its first k sentences, {sentences: k}, or paragraphs, "
         "{paragraphs: k}: with the full stop, and the quotes and brackets that close behind it.")
+    repetition_detection: Annotated[Repetition | None, BeforeValidator(read_repetition)] = _row(
+        None, "repetition", neutral={},
+        meaning="A sequence ends, with finish_reason repetition, when a passage stands there again and "
+        "again: {min_pattern_size, max_pattern_size, min_count}, the tokens of the passage, at least and at "
+        "most, and how many times it stands there, one behind the other. Not before min_tokens.")
+    loop_detect_window: int = _row(0, "repetition", ge=0, le=MAX_LOOP, neutral=0,
+        meaning="The same when the last so many tokens are nothing but one passage, twice or more; the last "
+        "time may be cut off. 0 and 1 are off.")
+    loops: Annotated[str, BeforeValidator(shapes.one_of("loops", LOOPS))] = _row(LOOPS[0], "repetition",
+        neutral=LOOPS[0],
+        meaning="end: such a sequence ends. rewind: it goes back to the end of the passage's first time and "
+        "on another way, up to 8 times; text is held back while it repeats other text.")
     timeout: float | None = _row(None, "request", ge=0, le=86400, neutral=0,
         meaning="Seconds that the request may take, time in the queue included; then the texts so far stay, "
         "and finish_reason is timeout. 0 is no limit.")
@@ -564,6 +592,9 @@ class CompletionRequest(_Row):
             "sampling": self.sampling.given,
             "sequences": sequences if any(sequences) else [],
             "banned_strings": list(self.banned_strings),
+            "repetition_detection": asdict(self.repetition_detection) if self.repetition_detection else None,
+            "loop_detect_window": self.loop_detect_window,
+            "loops": self.loops if self.loops != LOOPS[0] else "",
             "private_tokens": list(self.private_tokens),
         }
         given: dict[str, Any] = {name: value for name, value in optional.items() if value}
@@ -738,6 +769,7 @@ _TYPES: dict[object, str] = {
     Finish | None: "end of the rest",
     Prune | None: "marks",
     End | None: "passages",
+    Repetition | None: "repetition",
 }
 _TYPES |= {
     LogitBias: "biases",

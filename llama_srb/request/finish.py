@@ -1,6 +1,7 @@
-"""The fields `finish` and `prune`: when texts end that still run; `end`: when one text does. Pure.
+"""The fields `finish` and `prune`: when texts end that still run.
 
-It knows what the fields may have; the engine ends sequences, and engine/ranking says when a vote is decided.
+And `end` and `repetition_detection`: when one text does. Pure. It knows what the fields may have; the engine
+ends sequences, and engine/ranking says when a vote is decided.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, shown, 
 
 MAX_PRUNE_POINTS = 16
 MAX_PASSAGES = 1000
+MAX_LOOP = 8192  # tokens
 SCORES = ("certainty", "logprob")
 
 
@@ -57,6 +59,15 @@ class End:
         return {name: count for name, count in both.items() if count is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A text ends where a passage of so many tokens stands `min_count` times, one behind the other."""
+
+    max_pattern_size: int
+    min_pattern_size: int = 1
+    min_count: int = 2
+
+
 Reader = Callable[[object], Any]
 
 
@@ -95,6 +106,33 @@ _END: Mapping[str, Reader] = {
     name: functools.partial(lambda name, value: whole(name, value, 1, MAX_PASSAGES), name)
     for name in ("sentences", "paragraphs")
 }
+
+
+_REPETITION: Mapping[str, Reader] = {
+    name: functools.partial(lambda name, value: whole(name, value, 0, MAX_LOOP), name)
+    for name in ("min_pattern_size", "max_pattern_size", "min_count")
+}
+
+
+def read_repetition(value: object) -> object:
+    """An object, or one as JSON, as vLLM reads it: without a max_pattern_size it is None."""
+    if value is None or isinstance(value, Repetition):
+        return value
+    given = _read("repetition_detection", value, _REPETITION)
+    if not given.get("max_pattern_size"):
+        return None
+    made = Repetition(
+        given["max_pattern_size"], given.get("min_pattern_size") or 1, given.get("min_count", 0)
+    )
+    if made.min_count < 2:
+        raise wrong("repetition_detection.min_count", made.min_count, f"between 2 and {MAX_LOOP}")
+    if made.min_pattern_size > made.max_pattern_size:
+        raise wrong(
+            "repetition_detection.min_pattern_size",
+            made.min_pattern_size,
+            f"at most max_pattern_size, {made.max_pattern_size}",
+        )
+    return made
 
 
 def read_end(value: object) -> object:

@@ -45,6 +45,17 @@ static asked with_sum(const char * banned) {
     return a;
 }
 
+static asked with_loops(const loop_limit & loops, int32_t min_tokens = 0, const char * banned = nullptr) {
+    asked a      = {"a", "abc"};
+    a.loops      = loops;
+    a.min_tokens = min_tokens;
+    a.max_tokens = 8;
+    if (banned) {
+        a.banned = {banned};
+    }
+    return a;
+}
+
 // clang-format off
 static const sampled_row table[] = {
     {"stop, an end-of-text token ends a sequence and has no text",
@@ -122,6 +133,73 @@ static const sampled_row table[] = {
      "a stream index=0 text=u tokens=[\"u\"]\n"
      "a stop index=0 length=3 stop=1 finish_reason=stop\n"
      "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
+
+    {"loop, a passage stands three times; what the prompt repeats does not count",
+     with_loops({1, 2, 3}), {"c", "x", "y", "x", "y", "x", "y"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0\n"
+     "a stream index=0 text=c\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stop index=0 length=7 stop=0 finish_reason=repetition\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=7\n"},
+
+    {"loop, shorter and longer passages may repeat, and all before min_tokens",
+     with_loops({2, 2, 2}, 6), {"x", "y", "x", "y", "z", "z", "u", "v"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=z\n"
+     "a stream index=0 text=z\n"
+     "a stream index=0 text=u\n"
+     "a stream index=0 text=v\n"
+     "a stop index=0 length=8 stop=0 finish_reason=length\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=8\n"},
+
+    {"loop, a window is nothing but a passage, whose last time is cut off",
+     with_loops({1, 0, 2, 5}), {"u", "x", "y", "x", "y", "x"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0\n"
+     "a stream index=0 text=u\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=x\n"
+     "a stop index=0 length=6 stop=0 finish_reason=repetition\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=6\n"},
+
+    {"loop, its later times are not seen when the sequence goes back",
+     with_loops({1, 3, 2, 0, true}), {"x", "y", "x", "y", "u", "x", "z", "$"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=u\n"
+     "a stream index=0 text=xz\n"
+     "a stop index=0 length=6 stop=1 finish_reason=stop\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=6\n"},
+
+    {"loop, what is held back for it comes when the sequence is full",
+     with_loops({3, 3, 2, 0, true}), {"s", "x", "y", "z", "u", "x", "y", "z"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0\n"
+     "a stream index=0 text=s\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=z\n"
+     "a stream index=0 text=u\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=y\n"
+     "a stream index=0 text=z\n"
+     "a stop index=0 length=8 stop=0 finish_reason=length\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=8\n"},
+
+    {"loop, beside banned phrases, which are looked for in what is held back",
+     with_loops({1, 3, 2, 0, true}, 0, "yu"), {"x", "y", "x", "y", "x", "y", "u", "v", "$"},
+     "?"},
 
     {"rewind, text that was held back comes when the sequence is full",
      with_banned("yz", false, 2), {"x", "y"},

@@ -173,6 +173,7 @@ request & world::ask(const asked & a) {
     settings->ends.tokens   = a.stop_tokens;
     settings->ends.shown    = a.returns_stop;
     settings->banned.finder = finder_of(a.banned);
+    settings->loops         = a.loops;
     if (!a.then.empty()) {
         auto second         = std::make_shared<sequence_settings>(*settings);
         second->n_predict   = 2;

@@ -67,6 +67,7 @@ struct asked {
     std::vector<int32_t>     marks       = {}; // prune, by certainty
     int32_t                  keep        = 0;
     bool                     certainty   = false;
+    loop_limit               loops       = {};
     std::vector<llama_token> stop_tokens = {};
     bool                     return_ids = false, returns_stop = false;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;

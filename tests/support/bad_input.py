@@ -127,6 +127,17 @@ COUNTS = [
     *(field(f"{name} 1", f"{name} is 1; it must be true or false", **{name: 1})
       for name in ("return_tokens_as_token_ids", "include_stop_str_in_output", "skip_special_tokens")),
     field('logprobs_mode "cooked"', 'logprobs_mode is "cooked"; it must be "raw", "processed" or "both"', logprobs_mode="cooked"),
+    field("repetition_detection 3", "repetition_detection is 3; it must be an object: min_pattern_size, max_pattern_size, "
+          "min_count", repetition_detection=3),
+    field("repetition_detection once", "repetition_detection.min_count is 1; it must be between 2 and 8192",
+          param="repetition_detection.min_count", repetition_detection={"max_pattern_size": 4, "min_count": 1}),
+    field("repetition_detection long", "repetition_detection.max_pattern_size is 8193; it must be between 0 and 8192",
+          param="repetition_detection.max_pattern_size", repetition_detection={"max_pattern_size": 8193}),
+    field("repetition_detection upside down", "repetition_detection.min_pattern_size is 9; it must be at most "
+          "max_pattern_size, 4", param="repetition_detection.min_pattern_size",
+          repetition_detection={"min_pattern_size": 9, "max_pattern_size": 4, "min_count": 2}),
+    field("loop_detect_window 8193", "loop_detect_window is 8193; it must be between 0 and 8192", loop_detect_window=8193),
+    field('loops "stop"', 'loops is "stop"; it must be "end" or "rewind"', loops="stop"),
     field("stop_token_ids many", "stop_token_ids has 1001 token ids; it may have 1000", stop_token_ids=[*range(1001)]),
     field("stop_token_ids 17", "stop_token_ids is 17; it must be a list of token ids", stop_token_ids=17),
     field("allowed_token_ids of texts", 'allowed_token_ids is ["a"]; it must be a list of token ids',

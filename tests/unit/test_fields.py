@@ -23,6 +23,7 @@ from llama_srb.request import finish, values
 from llama_srb.request.fields import (
     DIVERSITIES,
     FIRST_TOKENS,
+    LOOPS,
     OVERRIDE_ROWS,
     RANDOM_SEED,
     REASONING_FORMATS,
@@ -103,6 +104,9 @@ def test_the_bounds_of_values_are_the_engines() -> None:
     assert (prune["at"]["maxItems"], tuple(prune["by"]["enum"])) == (finish.MAX_PRUNE_POINTS, finish.SCORES)
     for unit in ("sentences", "paragraphs"):
         assert OBJECTS["end"][unit]["maximum"] == finish.MAX_PASSAGES
+    assert OBJECTS["repetition_detection"]["min_count"]["maximum"] == finish.MAX_LOOP
+    assert COMMANDS["generate"]["loop_detect_window"]["maximum"] == finish.MAX_LOOP
+    assert tuple(COMMANDS["generate"]["loops"]["enum"]) == LOOPS
     assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED
     assert COMMANDS["score"]["texts"]["maxItems"] == values.MAX_SCORED
     assert COMMANDS["generate"]["cache_salt"]["maxLength"] == 4 * values.MAX_SALT  # bytes of a character
@@ -126,6 +130,8 @@ COMMON: dict[str, Any] = {
     "lora": [{"id": 0, "scale": 0.5}], "rank_by": "logprob", "prompt_logprobs": 0, "return_token_ids": True,
     "return_entropies": True, "stop_token_ids": [1], "allowed_token_ids": [2],
     "include_stop_str_in_output": True, "skip_special_tokens": False, "end": {"sentences": 2},
+    "repetition_detection": {"max_pattern_size": 9, "min_count": 3}, "loop_detect_window": 9,
+    "loops": "rewind",
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
     "cache_salt": "s", "truncate_prompt_tokens": -1, "truncation_side": "right",
     "lenient": True, "json_additional": True, "property_order": "any", "json_whitespace": "free",

@@ -147,6 +147,8 @@ VALUES: dict[str, Any] = {
     "finish": {"first": 1},
     "prune": {"at": [8], "keep": 1},
     "end": {"sentences": 1},
+    "repetition_detection": {"max_pattern_size": 4, "min_count": 3},
+    "loops": "rewind",
     "diversity_stats": True,
     "dedupe": True,
     "messages": [{"role": "user", "content": "x"}],

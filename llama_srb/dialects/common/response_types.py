@@ -18,8 +18,8 @@ from llama_srb.request.values import MAX_WARNINGS
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Vector: TypeAlias = tuple[float, ...]
-Cut: TypeAlias = Literal["surplus", "pruned"]
-"""Why the field finish or prune has ended a text: only clients that send these fields see it."""
+Cut: TypeAlias = Literal["surplus", "pruned", "repetition"]
+"""Why finish, prune or the fields of loops have ended a text: only clients that send these fields see it."""
 Finish: TypeAlias = Literal["stop", "length"] | Cut
 UNFINISHED: Literal["length"] = "length"
 """finish_reason of other texts that did not end by themselves: other APIs have no "cancelled"."""
@@ -197,7 +197,7 @@ def with_warnings(notes: Noted, start: Start | None) -> Noted:
 
 
 def cut_of(stop: Stop | None) -> Cut | None:
-    """Why finish or prune has ended the text; None if they have not."""
+    """Why one of the fields of Cut has ended the text; None if none has."""
     reason = None if stop is None else stop.finish_reason
     return cast(Cut, reason) if reason in get_args(Cut) else None
 

@@ -1,9 +1,9 @@
-"""The schemas of the fields `rank_by`, `finish`, `prune` and `end`. Pure."""
+"""The schemas of the fields `rank_by`, `finish`, `prune`, `end` and `repetition_detection`. Pure."""
 
 from __future__ import annotations
 
 from llama_srb.http.route import Schema
-from llama_srb.request.finish import MAX_PASSAGES, MAX_PRUNE_POINTS, SCORES
+from llama_srb.request.finish import MAX_LOOP, MAX_PASSAGES, MAX_PRUNE_POINTS, SCORES
 from llama_srb.request.rank_by import MAX_FOLLOWING, MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
 from llama_srb.request.values import INT32_MAX, MAX_INDEX
 
@@ -52,6 +52,18 @@ END: Schema = {
     },
     "additionalProperties": False,
 }
+REPETITION: Schema = {
+    "type": ["object", "null"],
+    "properties": {
+        name: {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_LOOP, **more}
+        for name, more in (
+            ("min_pattern_size", {}),
+            ("max_pattern_size", {}),
+            ("min_count", {"not": {"const": 1}}),
+        )
+    },
+    "additionalProperties": False,
+}
 
 
 def _alone(name: str) -> Schema:
@@ -65,5 +77,11 @@ def _alone(name: str) -> Schema:
 RANKER: Schema = {
     "anyOf": [{"enum": [name for name in RANKERS if name not in REQUIRED]}, *map(_alone, RANKERS)]
 }
-RANKING: dict[str, Schema] = {"ranker": RANKER, "end of the rest": FINISH, "marks": PRUNE, "passages": END}
+RANKING: dict[str, Schema] = {
+    "ranker": RANKER,
+    "end of the rest": FINISH,
+    "marks": PRUNE,
+    "passages": END,
+    "repetition": REPETITION,
+}
 """By the types of fields."""

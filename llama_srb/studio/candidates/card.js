@@ -30,6 +30,7 @@ const ENDS = {
   timeout: "out of time",
   pruned: "others were better",
   surplus: "enough others were done",
+  repetition: "went round in circles",
   interrupted: "interrupted",
   error: "error",
 };

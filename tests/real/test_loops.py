@@ -1,0 +1,84 @@
+"""Texts that go round in circles, as the bundled model's do at temperature 0, end or turn elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tests.support.serving import Server
+
+ASKED: dict[str, Any] = {
+    "prompt": "Tom said: no, no, no, no, no, no, no, no, no, no,",
+    "n": 1,
+    "max_tokens": 200,
+    "temperature": 0,
+    "ignore_eos": True,
+    "return_token_ids": True,
+    "stream": False,
+}
+DETECTION = {"min_pattern_size": 1, "max_pattern_size": 20, "min_count": 3}
+
+
+def whole(server: Server, **fields: Any) -> dict[str, Any]:
+    status, answer = server.json("POST", "/v1/completions", ASKED | fields)
+    assert status == 200, answer
+    choice: dict[str, Any] = answer["choices"][0]
+    return choice
+
+
+def ids_of(choice: dict[str, Any]) -> list[int]:
+    ids: list[int] = choice["token_ids"]
+    return ids
+
+
+def loop_end(ids: list[int], longest: int, count: int) -> int | None:
+    """After how many tokens a passage stands there `count` times, by looking at all places."""
+    for end, size in itertools.product(range(len(ids) + 1), range(1, longest + 1)):
+        begin = end - size * count
+        if begin >= 0 and ids[begin:end] == ids[end - size : end] * count:
+            return end
+    return None
+
+
+def test_a_text_ends_with_the_first_loop(server: Server) -> None:
+    plain = whole(server)
+    expected = loop_end(ids_of(plain), 20, 3)
+    assert expected, "the model makes a loop"
+    ended = whole(server, repetition_detection=DETECTION)
+    assert ended["finish_reason"] == "repetition"
+    assert ids_of(ended) == ids_of(plain)[:expected]
+    later = whole(server, repetition_detection=DETECTION, min_tokens=expected + 20)
+    assert len(ids_of(later)) > expected + 19
+
+
+def test_a_window_is_nothing_but_a_passage(server: Server) -> None:
+    plain = ids_of(whole(server))
+    ids = ids_of(whole(server, loop_detect_window=60))
+    assert ids == plain[: len(ids)]
+    assert any(ids[-60 + size :] == ids[-60:-size] for size in range(1, 31))
+    assert not any(ids[-61 + size : -1] == ids[-61 : -1 - size] for size in range(1, 31))
+
+
+def test_a_text_turns_elsewhere_and_nothing_that_was_sent_is_taken_back(server: Server) -> None:
+    fields = {"repetition_detection": DETECTION, "loops": "rewind"}
+    plain, turned = ids_of(whole(server)), ids_of(whole(server, **fields))
+    first = loop_end(plain, 20, 3)
+    assert first
+    assert len(turned) > first
+    assert turned != plain[: len(turned)]
+    found = loop_end(turned, 20, 3)
+    assert found in (None, len(turned)), "only the loop that ends it, after eight turns, is there"
+    events = server.events(ASKED | fields | {"stream": True}, "/v1/events")
+    assert [
+        id for event in events if event["event"] == "stream" for id in event.get("token_ids", [])
+    ] == turned
+
+
+def test_each_sequence_has_its_own(server: Server) -> None:
+    status, answer = server.json("POST", "/v1/completions", ASKED | {
+        "n": 3, "loop_detect_window": [0, 40, 60], "sequences": [{}, {}, {"loops": "rewind"}],
+    })  # fmt: skip
+    assert status == 200, answer
+    reasons = [choice["finish_reason"] for choice in answer["choices"]]
+    assert reasons[:2] == ["length", "repetition"]
+    assert ids_of(answer["choices"][2]) != ids_of(answer["choices"][0])
