@@ -70,7 +70,7 @@ static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & setti
 
 // Which lists of a sequence's settings differ from the request's.
 struct own_lists {
-    bool stop = true, banned = true, breakers = true, biases = true;
+    bool stop = true, banned = true, breakers = true, biases = true, phrases = true;
 };
 
 // Merges logit_bias, private tokens, and the tokens that contain banned phrases.
@@ -92,6 +92,11 @@ static word_finder_ptr finder_of(const std::vector<std::string> & words) {
 static size_t n_bytes_of(const std::vector<std::string> & words) {
     return std::accumulate(words.begin(), words.end(), size_t(0),
                            [](size_t n, const std::string & word) { return n + word.size(); });
+}
+
+static size_t n_bytes_of(const std::vector<phrase_bias> & phrases) {
+    return std::accumulate(phrases.begin(), phrases.end(), size_t(0),
+                           [](size_t n, const phrase_bias & p) { return n + p.text.size(); });
 }
 
 // Looks for the breakers of DRY in the vocabulary, if it is on.
@@ -130,9 +135,10 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
     size_t & n_bytes = common.n_bytes;
     n_bytes += (lists.stop ? n_bytes_of(settings.ends.strings) : 0) +
                (lists.banned ? n_bytes_of(settings.banned.strings) : 0) +
-               (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0);
+               (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0) +
+               (lists.phrases ? n_bytes_of(settings.phrase_list) : 0);
     if (n_bytes > n_max_lists) {
-        invalid("stop", "the strings of stop, banned_strings and dry_sequence_breakers have " +
+        invalid("stop", "the texts of stop, banned_strings, dry_sequence_breakers and phrase_bias have " +
                             std::to_string(n_bytes) + " bytes in all; a request may have " +
                             std::to_string(n_max_lists));
     }
@@ -150,6 +156,12 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned.finder = finder_of(settings.banned.strings);
     }
     settings.ends.strings = settings.banned.strings = {}; // the finders hold the strings
+    if (lists.phrases) {
+        settings.phrases = settings.phrase_list.empty()
+                               ? nullptr
+                               : std::make_shared<const phrase_biases>(settings.phrase_list, facts.vocab);
+    }
+    settings.phrase_list = {};
     settings.second = common.then ? make_second(settings, *common.then) : nullptr;
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
@@ -211,6 +223,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     as_read.ends.finder      = request.common.settings->ends.finder;
     as_read.banned.finder    = request.common.settings->banned.finder;
     as_read.biases           = request.common.settings->biases;
+    as_read.phrases          = request.common.settings->phrases;
     request.sequences.assign((size_t) n, request.common);
     for (size_t i = 0; i < request.sequences.size(); i++) {
         sequence_plan & own = request.sequences[i];
@@ -222,7 +235,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
                 const json &    fields = overrides[i];
                 const own_lists lists  = {fields.contains("stop"), fields.contains("banned_strings"),
                                           fields.contains("dry_sequence_breakers"),
-                                          fields.contains("logit_bias")};
+                                          fields.contains("logit_bias"), fields.contains("phrase_bias")};
                 own.settings           = finish(std::move(settings), lists, facts, shared);
             }
         }

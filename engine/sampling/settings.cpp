@@ -21,6 +21,9 @@ static const float min_temperature = 1e-5f;
 static const int32_t any        = std::numeric_limits<int32_t>::max();
 static const int32_t n_max_loop = 8192; // tokens; each draw compares the last one with so many before it
 
+static const size_t n_max_phrases = 256;
+static const size_t n_max_phrase  = 1000; // bytes
+
 //
 // readers of single fields
 //
@@ -157,12 +160,25 @@ static const field_table & repetition_fields() {
     return table;
 }
 
+static const field_table & phrase_fields() {
+    static const field_table table = {"phrase_bias",
+                                      "phrase_bias.",
+                                      {
+                                          {"text", string_of(1, n_max_phrase), true},
+                                          {"bias", number_between(-1000, 1000), true},
+                                          {"finish", true_or_false()},
+                                          {"once", true_or_false()},
+                                      }};
+    return table;
+}
+
 const std::vector<field_row> & length_fields() {
     static const std::vector<field_row> rows = {
         {"max_tokens", integer_between(-1, any)}, // -1: until the end
         {"min_tokens", integer_between(0, any)},
         {"stop", short_strings()},
         {"banned_strings", short_strings()},
+        {"phrase_bias", list_of(object_with(phrase_fields()), 0, n_max_phrases)},
         {"repetition_detection", object_with(repetition_fields())},
         {"loop_detect_window", integer_between(0, n_max_loop)},
         {"loops", one_of({"end", "rewind"})},
@@ -309,6 +325,13 @@ void read_lengths(sequence_settings & settings, const json & fields) {
     settings.ends.strings   = fields.value("stop", settings.ends.strings);
     settings.banned.strings = fields.value("banned_strings", settings.banned.strings);
     read_loops(settings.loops, fields);
+    if (const auto phrases = fields.find("phrase_bias"); phrases != fields.end()) {
+        settings.phrase_list.clear();
+        for (const json & p : *phrases) {
+            settings.phrase_list.push_back(
+                {p["text"], p["bias"], p.value("finish", false), p.value("once", false)});
+        }
+    }
 }
 
 uint32_t sequence_seed(uint32_t seed, int64_t index) {

@@ -6,6 +6,7 @@
 #include "sampling/diversity.h"
 #include "sampling/dry.h"
 #include "sampling/loops.h"
+#include "sampling/phrase_biases.h"
 #include "sampling/token_biases.h"
 #include "text/passages.h"
 #include "util/fields.h"
@@ -75,6 +76,8 @@ struct sequence_settings {
 
     std::shared_ptr<const grammar_start> structure_start; // where the grammar begins; nullptr: with the text
     std::shared_ptr<const token_biases>  biases; // logit_bias, and tokens that contain a banned phrase
+    std::vector<phrase_bias>             phrase_list;
+    std::shared_ptr<const phrase_biases> phrases; // of that list; nullptr: it is empty
 
     dry_breakers                          breakers; // of DRY; nullptr: it is off
     std::shared_ptr<const allowed_tokens> allowed;  // no other token is drawn; nullptr: any may be

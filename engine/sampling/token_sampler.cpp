@@ -45,9 +45,10 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
     : n_vocab(llama_vocab_n_tokens(llama_model_get_vocab(model))),
       chain(model, settings.sampling, settings.breakers.get(), seed, with, prompt),
       never(list_never_drawn(llama_model_get_vocab(model), settings.sampling.ignore_eos)),
-      biases(settings.biases), allowed(settings.allowed), text(settings.structure, settings.structure_start),
-      healing(std::move(healed)), coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
-                                          with.distinct_first && generated.empty()} {
+      biases(settings.biases), phrases(settings.phrases), allowed(settings.allowed),
+      text(settings.structure, settings.structure_start), healing(std::move(healed)),
+      coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
+              with.distinct_first && generated.empty()} {
     for (const llama_token token : generated) {
         accept(token);
     }
@@ -55,6 +56,7 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
 
 void token_sampler::accept(llama_token token) {
     chain.accept(token, true);
+    phrases.accept(token);
     if (!healing.is_active()) {
         text.accept(token);
     } else if (const std::string begun = healing.accept(token); !healing.is_active()) {
@@ -175,9 +177,10 @@ void token_sampler::remove_banned(const float * logits, const std::vector<llama_
 }
 
 void token_sampler::add_biases() const {
-    if (biases && !biases->changed.empty()) {
+    const bool changes = biases && !biases->changed.empty();
+    if (changes || !phrases.biases().empty()) {
         for (llama_token_data & c : buffer_of_thread().chosen) {
-            c.logit += biases->of(c.id);
+            c.logit += (changes ? biases->of(c.id) : 0.0f) + phrases.of(c.id);
         }
     }
 }
@@ -199,10 +202,13 @@ void token_sampler::choose_by_likelihood(const float * logits, size_t n_forbidde
     altered.clear();
     chain.list_changed(altered);
     const size_t n_biased = biases ? biases->banned.size() + biases->changed.size() : 0;
-    const size_t n_extra  = never.size() + n_biased + altered.size() + n_forbidden;
+    const size_t n_extra  = never.size() + n_biased + phrases.biases().size() + altered.size() + n_forbidden;
     const float  bound    = choose_likeliest(buffer, logits, n_vocab, chain.traits.n_top + n_extra);
     if (biases) {
         altered.insert(altered.end(), biases->changed.begin(), biases->changed.end());
+    }
+    for (const llama_logit_bias & b : phrases.biases()) {
+        altered.push_back(b.token);
     }
     make_unique(altered);
     for (const llama_token token : altered) {
@@ -235,6 +241,11 @@ void token_sampler::change_row(whole_row & row, const std::vector<llama_token> &
     }
     for (const llama_token token : biases ? biases->changed : none) {
         row.change(token, row.logits[token] + biases->of(token));
+    }
+    for (const llama_logit_bias & b : phrases.biases()) {
+        if (!biases || !biases->is_banned(b.token)) { // minus infinity stays what it is
+            row.change(b.token, row.logits[b.token] + (biases ? biases->of(b.token) : 0.0f) + b.bias);
+        }
     }
     if (!row.summarize()) {
         throw not_numbers();

@@ -53,6 +53,7 @@ class token_sampler {
     sampler_chain            chain;
     std::vector<llama_token> never; // the model's suppressed tokens, and stop tokens with ignore_eos
     std::shared_ptr<const token_biases>   biases;  // nullptr: none
+    phrase_progress                       phrases;
     std::shared_ptr<const allowed_tokens> allowed; // nullptr: all
     grammar_progress                      text;
     healing_progress                      healing; // before the text

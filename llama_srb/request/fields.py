@@ -28,6 +28,7 @@ from llama_srb.request.finish import (
     read_prune,
     read_repetition,
 )
+from llama_srb.request.phrases import PhraseBias, read_phrases
 from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import LoraScales, Part, cells_fields
@@ -48,6 +49,7 @@ Texts: TypeAlias = tuple[str, ...]
 PromptValue: TypeAlias = str | tuple[int, ...] | tuple[Part, ...]
 LogprobsMode: TypeAlias = Literal["raw", "processed", "both"]
 TokenIds: TypeAlias = tuple[int, ...]
+Phrases: TypeAlias = tuple[PhraseBias, ...]
 SchemaText = NewType("SchemaText", str)
 TagText = NewType("TagText", str)
 MessagesText = NewType("MessagesText", str)
@@ -314,6 +316,7 @@ class Override(Sampling):
     thinking_budget_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
     banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
+    phrase_bias: Annotated[Phrases, BeforeValidator(read_phrases)] = ()
     repetition_detection: Annotated[Repetition | None, BeforeValidator(read_repetition)] = None
     loop_detect_window: int = Field(0, ge=0, le=MAX_LOOP)
     loops: Annotated[str, BeforeValidator(shapes.one_of("loops", LOOPS))] = LOOPS[0]
@@ -364,6 +367,10 @@ class CompletionRequest(_Row):
     end: Annotated[End | None, BeforeValidator(read_end)] = _row(None, "request", neutral={},
         meaning="A sequence ends behind its first k sentences, {sentences: k}, or paragraphs, "
         "{paragraphs: k}: with the full stop, and the quotes and brackets that close behind it.")
+    phrase_bias: Annotated[Phrases, BeforeValidator(read_phrases)] = _row((), "other", neutral=[],
+        meaning="Phrases that are made likelier or, below 0, rarer as a whole: [{text, bias, finish, once}, "
+        "…]. A bias above 0 is added to each token of the phrase that is next, one below 0 to its last one. "
+        "finish: once it has begun, it is written to its end. once: only until it stands in the text.")
     repetition_detection: Annotated[Repetition | None, BeforeValidator(read_repetition)] = _row(
         None, "repetition", neutral={},
         meaning="A sequence ends, with finish_reason repetition, when a passage stands there again and "
@@ -592,6 +599,7 @@ class CompletionRequest(_Row):
             "sampling": self.sampling.given,
             "sequences": sequences if any(sequences) else [],
             "banned_strings": list(self.banned_strings),
+            "phrase_bias": [asdict(one) for one in self.phrase_bias],
             "repetition_detection": asdict(self.repetition_detection) if self.repetition_detection else None,
             "loop_detect_window": self.loop_detect_window,
             "loops": self.loops if self.loops != LOOPS[0] else "",
@@ -770,6 +778,7 @@ _TYPES: dict[object, str] = {
     Prune | None: "marks",
     End | None: "passages",
     Repetition | None: "repetition",
+    Phrases: "phrases",
 }
 _TYPES |= {
     LogitBias: "biases",

@@ -138,6 +138,14 @@ COUNTS = [
           repetition_detection={"min_pattern_size": 9, "max_pattern_size": 4, "min_count": 2}),
     field("loop_detect_window 8193", "loop_detect_window is 8193; it must be between 0 and 8192", loop_detect_window=8193),
     field('loops "stop"', 'loops is "stop"; it must be "end" or "rewind"', loops="stop"),
+    field("phrase_bias a", 'phrase_bias is "a"; it must be a list of objects: text, bias, finish, once', phrase_bias="a"),
+    field("phrase_bias many", "phrase_bias has 257 phrases; it may have 256", phrase_bias=[{"text": "a", "bias": 1}] * 257),
+    *(field(f"phrase_bias {what}", message, param="phrase_bias", phrase_bias=[{"text": "a", "bias": 1} | given])
+      for what, given, message in (
+          ("empty", {"text": ""}, 'phrase_bias[0].text is ""; it must be a text of 1 to 1000 bytes'),
+          ("1001", {"bias": 1001}, "phrase_bias[0].bias is 1001; it must be a number between -1000 and 1000"),
+          ("once 1", {"once": 1}, "phrase_bias[0].once is 1; it must be true or false"),
+          ("odd", {"a": 1}, 'phrase_bias[0] has no field "a", only text, bias, finish, once'))),
     field("stop_token_ids many", "stop_token_ids has 1001 token ids; it may have 1000", stop_token_ids=[*range(1001)]),
     field("stop_token_ids 17", "stop_token_ids is 17; it must be a list of token ids", stop_token_ids=17),
     field("allowed_token_ids of texts", 'allowed_token_ids is ["a"]; it must be a list of token ids',

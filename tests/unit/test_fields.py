@@ -34,6 +34,7 @@ from llama_srb.request.fields import (
     Row,
 )
 from llama_srb.request.parse import extension_from, request_from
+from llama_srb.request.phrases import MAX_PHRASE, MAX_PHRASE_BIAS, MAX_PHRASES
 from llama_srb.request.shapes import SIDES
 from tests.fake_engine.fields import TABLE, Refused, check
 from tests.support.places import ROOT
@@ -105,6 +106,10 @@ def test_the_bounds_of_values_are_the_engines() -> None:
     for unit in ("sentences", "paragraphs"):
         assert OBJECTS["end"][unit]["maximum"] == finish.MAX_PASSAGES
     assert OBJECTS["repetition_detection"]["min_count"]["maximum"] == finish.MAX_LOOP
+    phrases = COMMANDS["generate"]["phrase_bias"]
+    assert phrases["maxItems"] == MAX_PHRASES
+    assert OBJECTS["phrase_bias"]["text"]["maxLength"] == MAX_PHRASE
+    assert OBJECTS["phrase_bias"]["bias"]["maximum"] == MAX_PHRASE_BIAS
     assert COMMANDS["generate"]["loop_detect_window"]["maximum"] == finish.MAX_LOOP
     assert tuple(COMMANDS["generate"]["loops"]["enum"]) == LOOPS
     assert COMMANDS["embed"]["input"]["maxItems"] == values.MAX_EMBEDDED
@@ -131,7 +136,7 @@ COMMON: dict[str, Any] = {
     "return_entropies": True, "stop_token_ids": [1], "allowed_token_ids": [2],
     "include_stop_str_in_output": True, "skip_special_tokens": False, "end": {"sentences": 2},
     "repetition_detection": {"max_pattern_size": 9, "min_count": 3}, "loop_detect_window": 9,
-    "loops": "rewind",
+    "loops": "rewind", "phrase_bias": [{"text": "a", "bias": 1, "once": True}],
     "sequences": [{"seed": 1, "stop": ["c"]}, {"top_k": 2}], "dedupe": True,
     "cache_salt": "s", "truncate_prompt_tokens": -1, "truncation_side": "right",
     "lenient": True, "json_additional": True, "property_order": "any", "json_whitespace": "free",

@@ -149,6 +149,7 @@ VALUES: dict[str, Any] = {
     "end": {"sentences": 1},
     "repetition_detection": {"max_pattern_size": 4, "min_count": 3},
     "loops": "rewind",
+    "phrase_bias": [{"text": "a", "bias": 1}],
     "diversity_stats": True,
     "dedupe": True,
     "messages": [{"role": "user", "content": "x"}],

@@ -18,6 +18,7 @@ from llama_srb.http.route import Route, Schema
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
+from llama_srb.request.phrases import ALIASES, MAX_PHRASE, MAX_PHRASE_BIAS, MAX_PHRASES
 from llama_srb.request.shapes import SIDES
 from llama_srb.request.values import (
     INT32_MAX,
@@ -59,6 +60,20 @@ BIASES: Schema = {
             },
         },
     ]
+}
+PHRASES: Schema = {
+    "type": "array",
+    "items": _object(
+        {
+            "text": {"type": "string", "minLength": 1, "maxLength": MAX_PHRASE},
+            "bias": {"type": "number", "minimum": -MAX_PHRASE_BIAS, "maximum": MAX_PHRASE_BIAS},
+            **{key: {"type": ["boolean", "null"]} for key in ("finish", "once", *ALIASES)},
+        },
+        "text",
+        "bias",
+        additionalProperties=False,
+    ),
+    "maxItems": MAX_PHRASES,
 }
 IDS: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 PROMPT: Schema = {
@@ -136,6 +151,7 @@ COMPONENTS: dict[str, Schema] = {  # by type; a generator of clients makes a cla
     "JSON schema": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "structural tag": {"anyOf": [{"type": "object"}, {"type": "string"}]},
     "biases": BIASES,
+    "phrases": PHRASES,
     "adapters": ADAPTERS,
     "list of objects": {"type": "array", "items": {"$ref": "#/components/schemas/Override"}},
 }

@@ -1,0 +1,103 @@
+#include "sampling/phrase_biases.h"
+
+#include <common.h> // llama.cpp's common/common.h
+
+#include <algorithm>
+
+static const float certain = 1000.0f; // no sampler leaves a token that is so much less likely than another
+
+// By n: the largest smaller number of first tokens that stand at the end of the first n (Knuth, Morris, Pratt).
+static std::vector<size_t> shorter_of(const std::vector<llama_token> & tokens) {
+    std::vector<size_t> shorter(tokens.size() + 1, 0);
+    for (size_t n = 2, k = 0; n <= tokens.size(); n++) {
+        while (k > 0 && tokens[k] != tokens[n - 1]) {
+            k = shorter[k];
+        }
+        k += tokens[k] == tokens[n - 1];
+        shorter[n] = k;
+    }
+    return shorter;
+}
+
+// A word stands behind a space, too, which is a part of its first token.
+phrase_biases::phrase_biases(const std::vector<phrase_bias> & phrases, const llama_vocab * vocab)
+    : n_phrases(phrases.size()) {
+    for (size_t i = 0; i < phrases.size(); i++) {
+        const phrase_bias &      p = phrases[i];
+        std::vector<llama_token> first;
+        for (const std::string & text : {p.text, " " + p.text}) {
+            const std::vector<llama_token> tokens = common_tokenize(vocab, text, false, false);
+            if (!tokens.empty() && tokens != first) {
+                spellings.push_back({tokens, shorter_of(tokens), p.bias, p.finish, p.once, i});
+            }
+            if (p.text.front() == ' ' || p.text.front() == '\n') {
+                break;
+            }
+            first = tokens;
+        }
+    }
+}
+
+phrase_progress::phrase_progress(std::shared_ptr<const phrase_biases> given) : phrases(std::move(given)) {
+    if (phrases) {
+        n_there.assign(phrases->spellings.size(), 0);
+        written.assign(phrases->n_phrases, false);
+        list_next();
+    }
+}
+
+void phrase_progress::accept(llama_token token) {
+    if (!phrases) {
+        return;
+    }
+    for (size_t i = 0; i < n_there.size(); i++) {
+        const phrase_biases::spelling & s = phrases->spellings[i];
+        size_t &                        n = n_there[i];
+        n                                 = n == s.tokens.size() ? s.shorter[n] : n;
+        while (n > 0 && s.tokens[n] != token) {
+            n = s.shorter[n];
+        }
+        n += s.tokens[n] == token;
+        written[s.phrase] = written[s.phrase] || n == s.tokens.size();
+    }
+    list_next();
+}
+
+// What makes a phrase likelier is added to each of its tokens; what makes it rarer to its last one, so that words which
+// only begin it stay as they are.
+void phrase_progress::list_next() {
+    next.clear();
+    for (size_t i = 0; i < n_there.size(); i++) {
+        const phrase_biases::spelling & s = phrases->spellings[i];
+        if (s.once && written[s.phrase]) {
+            continue;
+        }
+        size_t n = n_there[i] == s.tokens.size() ? s.shorter[n_there[i]] : n_there[i];
+        if (s.finish && n > 0) {
+            next.push_back({s.tokens[n], certain});
+            continue;
+        }
+        for (bool more = true; more; n = s.shorter[n]) {
+            if (s.bias > 0.0f || n + 1 == s.tokens.size()) {
+                next.push_back({s.tokens[n], s.bias});
+            }
+            more = n > 0;
+        }
+    }
+    std::sort(next.begin(), next.end(), [](const auto & a, const auto & b) { return a.token < b.token; });
+    size_t n = 0;
+    for (const llama_logit_bias & b : next) {
+        if (n > 0 && next[n - 1].token == b.token) {
+            next[n - 1].bias += b.bias;
+        } else {
+            next[n++] = b;
+        }
+    }
+    next.resize(n);
+}
+
+float phrase_progress::of(llama_token token) const {
+    const auto at = std::lower_bound(next.begin(), next.end(), token,
+                                     [](const llama_logit_bias & b, llama_token t) { return b.token < t; });
+    return at == next.end() || at->token != token ? 0.0f : at->bias;
+}
