@@ -56,6 +56,12 @@ static void end_long_thought(const request & r, sequence & s, int32_t n_new) {
     }
 }
 
+// Tokens at the end that the sequence gives up, should they turn out to be a loop.
+static size_t n_in_loop(const sequence & s) {
+    return s.plan.settings->loops.rewinds && s.sampling.n_unlooped < n_max_unlooped ? s.output.loops.n_begun()
+                                                                                    : 0;
+}
+
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
@@ -109,12 +115,6 @@ static size_t n_cut_off(const request & r, const sequence & s, const vocabulary 
         n_bytes += text_at(r, s, i++, vocab).n_shown();
     }
     return s.generated.size() - i;
-}
-
-// Tokens at the end that the sequence gives up, should they turn out to be a loop.
-static size_t n_in_loop(const sequence & s) {
-    return s.plan.settings->loops.rewinds && s.sampling.n_unlooped < n_max_unlooped ? s.output.loops.n_begun()
-                                                                                    : 0;
 }
 
 // Whether the client gets something of each token that is drawn, those without a text included.
