@@ -3,6 +3,7 @@
 #include <common.h> // llama.cpp's common/common.h
 
 #include <algorithm>
+#include <cctype>
 
 static const float certain = 1000.0f; // no sampler leaves a token that is so much less likely than another
 
@@ -19,21 +20,31 @@ static std::vector<size_t> shorter_of(const std::vector<llama_token> & tokens) {
     return shorter;
 }
 
-// A word stands behind a space, too, which is a part of its first token.
+// Whether a text begins with a letter or a digit of a script that sets spaces between words, up to U+053F.
+static bool begins_word(const std::string & text) {
+    const auto first = (unsigned char) text.front();
+    return std::isalnum(first) != 0 || (first >= 0xc3 && first <= 0xd4);
+}
+
+// A word stands behind a space, which is a part of its first token. Without one its first token may be a letter that
+// begins anything; so what makes the phrase likelier is not for that spelling.
 phrase_biases::phrase_biases(const std::vector<phrase_bias> & phrases, const llama_vocab * vocab)
     : n_phrases(phrases.size()) {
     for (size_t i = 0; i < phrases.size(); i++) {
-        const phrase_bias &      p = phrases[i];
-        std::vector<llama_token> first;
-        for (const std::string & text : {p.text, " " + p.text}) {
+        const phrase_bias & p   = phrases[i];
+        const auto          add = [&](const std::string & text) {
             const std::vector<llama_token> tokens = common_tokenize(vocab, text, false, false);
-            if (!tokens.empty() && tokens != first) {
+            if (!tokens.empty()) {
                 spellings.push_back({tokens, shorter_of(tokens), p.bias, p.finish, p.once, i});
             }
-            if (p.text.front() == ' ' || p.text.front() == '\n') {
-                break;
-            }
-            first = tokens;
+        };
+        if (!begins_word(p.text)) {
+            add(p.text);
+            continue;
+        }
+        add(" " + p.text);
+        if (p.bias < 0.0f && !p.finish) {
+            add(p.text);
         }
     }
 }

@@ -48,9 +48,9 @@ size_t phrase_guard::remove(size_t n) {
 
 // A rewind may remove any held token. The text before that token may end in the beginning of a phrase; that beginning
 // must still be held back then.
-size_t phrase_guard::n_clear() const {
-    size_t n = starts.size();
-    for (size_t i = phrases ? n : 0; i > 0 && i >= n; i--) {
+size_t phrase_guard::n_clear(size_t n_others) const {
+    size_t n = starts.size() - std::min(n_others, starts.size());
+    for (size_t i = phrases ? starts.size() : 0; i > 0 && i >= n; i--) {
         const bool   is_last = i == starts.size();
         const size_t n_begun = phrases->n_begun(is_last ? state : states[i]);
         if (n_begun > 0) {
@@ -63,7 +63,7 @@ size_t phrase_guard::n_clear() const {
 }
 
 std::string phrase_guard::take_clear(size_t n_others) {
-    const size_t n       = std::min(n_clear(), starts.size() - std::min(n_others, starts.size()));
+    const size_t n       = n_clear(n_others);
     const size_t n_bytes = n == starts.size() ? held.size() : starts[n];
     std::string  clear   = held.substr(0, n_bytes);
     held.erase(0, n_bytes);

@@ -32,7 +32,7 @@ class phrase_guard {
     size_t n_held() const { return starts.size(); } // tokens whose text is held back
 
   private:
-    size_t n_clear() const; // first tokens that no phrase may need
+    size_t n_clear(size_t n_others) const; // first tokens that need not be held back
 
     word_finder_ptr      phrases;
     bool                 others;

@@ -98,8 +98,8 @@ class Stop:
     of words. With dedupe: the index of the sequence that this one is a duplicate of. With then: how many of
     the tokens are the free answer's. end: sentences or paragraphs, if `end` ended it.
 
-    finish_reason: stop, length, cancelled, timeout; with finish surplus, with prune pruned. certainty: with
-    rank_by certainty, the mean of the model's.
+    finish_reason: stop, length, cancelled, timeout; with finish surplus, with prune pruned, in a loop
+    repetition. certainty: with rank_by certainty, the mean of the model's.
     """
 
     index: int

@@ -823,8 +823,7 @@ def _rows(model: type[BaseModel]) -> dict[str, Row]:
 SAMPLING_ROWS = _rows(Sampling)
 REQUEST_ROWS = {name: row for name, row in _rows(CompletionRequest).items() if name != "sampling"}
 ROWS = REQUEST_ROWS | SAMPLING_ROWS
-OF_A_TEXT = ("max_tokens", "min_tokens", "thinking_budget_tokens", "stop", "banned_strings")
-OVERRIDE_ROWS = SAMPLING_ROWS | {name: REQUEST_ROWS[name] for name in OF_A_TEXT}
+OVERRIDE_ROWS = SAMPLING_ROWS | {name: ROWS[name] for name in Override.model_fields if name in REQUEST_ROWS}
 CANONICAL = {alias: name for name, row in ROWS.items() for alias in (name, *row.aliases)}
 
 

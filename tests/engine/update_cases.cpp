@@ -199,7 +199,11 @@ static const sampled_row table[] = {
 
     {"loop, beside banned phrases, which are looked for in what is held back",
      with_loops({1, 3, 2, 0, true}, 0, "yu"), {"x", "y", "x", "y", "x", "y", "u", "v", "$"},
-     "?"},
+     "a start count=1 prompt_tokens=3 cached_tokens=0\n"
+     "a stream index=0 text=x\n"
+     "a stream index=0 text=v\n"
+     "a stop index=0 length=3 stop=1 finish_reason=stop\n"
+     "a done count=1 prompt_tokens=3 cached_tokens=0 completion_tokens=3\n"},
 
     {"rewind, text that was held back comes when the sequence is full",
      with_banned("yz", false, 2), {"x", "y"},

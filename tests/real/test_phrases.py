@@ -39,7 +39,7 @@ def test_a_rarer_phrase_does_not_come_and_its_words_do(server: Server) -> None:
     rarer = texts(server, n=32, phrase_bias=[{"text": "little girl", "bias": -100}])
     assert not any("little girl" in text for text in rarer)
     assert sum(" little" in text for text in rarer) > 2
-    assert sum(" girl" in text for text in rarer) > 2
+    assert any(" girl" in text for text in rarer)
 
 
 def test_sequences_have_their_own_and_a_grammar_comes_first(server: Server) -> None:
