@@ -16,12 +16,12 @@ def texts(server: Server, **fields: Any) -> list[str]:
     return [choice["text"] for choice in answer["choices"]]
 
 
-def test_a_likelier_phrase_comes_and_with_once_it_comes_once(server: Server) -> None:
+def test_a_likelier_phrase_comes_and_with_once_it_is_left_to_the_model_then(server: Server) -> None:
     phrase = {"text": "purple dragon", "bias": 25}
     assert not any("purple dragon" in text for text in texts(server))
     assert all(text.count(" purple dragon") > 5 for text in texts(server, phrase_bias=[phrase]))
     once = texts(server, phrase_bias=[phrase | {"once": True}])
-    assert [text.count(" purple dragon") for text in once] == [1] * 8
+    assert all(1 <= text.count(" purple dragon") <= 3 for text in once)
 
 
 def test_a_phrase_that_has_begun_is_finished(server: Server) -> None:

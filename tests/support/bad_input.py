@@ -137,7 +137,7 @@ COUNTS = [
           "max_pattern_size, 4", param="repetition_detection.min_pattern_size",
           repetition_detection={"min_pattern_size": 9, "max_pattern_size": 4, "min_count": 2}),
     field("loop_detect_window 8193", "loop_detect_window is 8193; it must be between 0 and 8192", loop_detect_window=8193),
-    field('loops "stop"', 'loops is "stop"; it must be "end" or "rewind"', loops="stop"),
+    field('loops "stop"', 'loops is "stop"; it must be one of end, rewind', loops="stop"),
     field("phrase_bias a", 'phrase_bias is "a"; it must be a list of objects: text, bias, finish, once', phrase_bias="a"),
     field("phrase_bias many", "phrase_bias has 257 phrases; it may have 256", phrase_bias=[{"text": "a", "bias": 1}] * 257),
     *(field(f"phrase_bias {what}", message, param="phrase_bias", phrase_bias=[{"text": "a", "bias": 1} | given])
