@@ -40,8 +40,9 @@ static bool can_rewind(const command_facts & facts) {
 
 static void check_loops(const loop_limit & loops, const command_facts & facts) {
     if (loops.rewinds && !can_rewind(facts)) {
-        invalid("loops", "loops is \"rewind\", which is not possible with this model: a recurrent state cannot be "
-                         "rewound; it may be \"end\"");
+        invalid("loops",
+                "loops is \"rewind\", which is not possible with this model: a recurrent state cannot be "
+                "rewound; it may be \"end\"");
     }
 }
 
@@ -162,7 +163,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
                                : std::make_shared<const phrase_biases>(settings.phrase_list, facts.vocab);
     }
     settings.phrase_list = {};
-    settings.second = common.then ? make_second(settings, *common.then) : nullptr;
+    settings.second      = common.then ? make_second(settings, *common.then) : nullptr;
     return std::make_shared<const sequence_settings>(std::move(settings));
 }
 

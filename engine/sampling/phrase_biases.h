@@ -24,11 +24,12 @@ class phrase_biases {
     // One way to write a phrase.
     struct spelling {
         std::vector<llama_token> tokens;
-        std::vector<size_t>      shorter; // by the number of tokens that stand there: the next smaller one that does
-        float                    bias;
-        bool                     finish;
-        bool                     once;
-        size_t                   phrase; // its place in the request's list
+        std::vector<size_t>
+               shorter; // by the number of tokens that stand there: the next smaller one that does
+        float  bias;
+        bool   finish;
+        bool   once;
+        size_t phrase; // its place in the request's list
     };
 
     std::vector<spelling> spellings;
@@ -38,7 +39,8 @@ class phrase_biases {
 // How far the phrases stand at the end of one sequence's text.
 class phrase_progress {
   public:
-    explicit phrase_progress(std::shared_ptr<const phrase_biases> phrases = nullptr); // nullptr: there are none
+    explicit phrase_progress(
+        std::shared_ptr<const phrase_biases> phrases = nullptr); // nullptr: there are none
 
     void accept(llama_token token);
 

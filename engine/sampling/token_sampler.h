@@ -52,7 +52,7 @@ class token_sampler {
     const int32_t            n_vocab;
     sampler_chain            chain;
     std::vector<llama_token> never; // the model's suppressed tokens, and stop tokens with ignore_eos
-    std::shared_ptr<const token_biases>   biases;  // nullptr: none
+    std::shared_ptr<const token_biases>   biases; // nullptr: none
     phrase_progress                       phrases;
     std::shared_ptr<const allowed_tokens> allowed; // nullptr: all
     grammar_progress                      text;

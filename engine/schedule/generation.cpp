@@ -335,31 +335,38 @@ bool sampled::is_full(const sequence & s, int32_t n_left) const {
            n >= n_left - (after ? n_spared(*after, n_left) : 0);
 }
 
-void sampled::take(sample & d, const update_context & to) const {
-    request &         r        = *d.r;
-    sequence &        s        = *d.s;
-    sequence_output & output   = s.output;
-    const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
-    const bool        ends     = ends_text(s, d.token, to.vocab);
+// The token, and what is wanted of it besides its text.
+static void append_draw(sample & d) {
+    request &  r = *d.r;
+    sequence & s = *d.s;
     if (r.command->n_logprobs >= 0) {
-        output.logprobs.push_back(std::move(d.logprobs));
+        s.output.logprobs.push_back(std::move(d.logprobs));
     }
-    s.generated.push_back(d.token);
-    s.sampling.n_forced -= s.sampling.n_forced > 0;
-    const size_t      place = s.generated.size() - 1;
-    const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
     if (r.command->has_scores()) {
         s.sampling.scores.push_back(d.score);
     }
     if (r.command->entropies) {
         s.sampling.entropies.push_back(d.entropy);
     }
+    s.generated.push_back(d.token);
+    s.sampling.n_forced -= s.sampling.n_forced > 0;
     r.n_tokens++;
-    const bool  over   = ends || d.complete;
-    const bool  full   = r.is_full(s);
-    std::string bytes  = piece;
-    size_t      n_back = output.guard.active() ? output.guard.feed(piece) : 0;
-    const bool  loops  = n_back == 0 && !ends && find_loop(s, n_back);
+}
+
+void sampled::take(sample & d, const update_context & to) const {
+    request &         r        = *d.r;
+    sequence &        s        = *d.s;
+    sequence_output & output   = s.output;
+    const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
+    const bool        ends     = ends_text(s, d.token, to.vocab);
+    append_draw(d);
+    const size_t      place = s.generated.size() - 1;
+    const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
+    const bool        over  = ends || d.complete;
+    const bool        full  = r.is_full(s);
+    std::string       bytes = piece;
+    size_t            n_back = output.guard.active() ? output.guard.feed(piece) : 0;
+    const bool        loops  = n_back == 0 && !ends && find_loop(s, n_back);
     if (n_back > 0) {
         rewind(r, s, n_back, to.tree);
         return;
