@@ -1,4 +1,4 @@
-"""Samplers that llama.cpp lacks leave what NumPy leaves of 1,000 random and 1,000 real rows."""
+"""Samplers that llama.cpp lacks leave what NumPy leaves of random and real rows; in scripts/long 1,000."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import pytest
 from tests.reference import samplers
 from tests.reference.results import Reference
 from tests.support.lines import Lines
+from tests.support.long import amount
 from tests.support.places import ROOT
 from tests.support.rows import each_row
 from tests.support.waiting import PATIENCE
 
 PROGRAM = ROOT / "build/bin/engine-tests"
-N_ROWS = 1000
+N_ROWS = amount(250, 1000)
 OFF: dict[str, Any] = {
     "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repeat_last_n": 64, "repeat_penalty": 1.0,
 }  # fmt: skip
