@@ -105,6 +105,14 @@ def test_a_story_of_the_phone_is_on_the_laptop_and_what_is_added_there_comes_bac
     assert kept(keeper) == [("The fox", "kept")]
 
 
+def test_an_empty_story_waits_for_its_first_words(visit: Visit, keeper: Server) -> None:
+    page = visit(keeper.url)
+    saved = page.locator(".saved")
+    expect(saved).to_have_attribute("title", re.compile("the server gets it with its first words$"))
+    compose(page, "Once")
+    expect(saved).to_have_attribute("title", "Saved in this browser and on the server")
+
+
 def test_the_caret_stays_between_its_words_when_another_device_changes_what_is_before(
     visit: Visit, keeper: Server
 ) -> None:

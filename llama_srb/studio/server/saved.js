@@ -2,7 +2,7 @@
 
 import { session } from "../story/session.js";
 import { html, useChanges } from "../ui/ui.js";
-import { later, sharing } from "./sync.js";
+import { isEmpty, later, sharing } from "./sync.js";
 
 const others = () =>
   [...sharing.refused.values()].map(({ name, message }) => `; but not “${name}”: ${message}`).join("");
@@ -23,7 +23,9 @@ export function Saved() {
           ? ["Saved here", `in this browser; not on the server yet: ${sharing.error ?? message}`]
           : isShared
             ? ["Saved", `in this browser and on the server${others()}`]
-            : ["Saved here", "in this browser; the server gets it in a moment"];
+            : isEmpty(session.story) && !base
+              ? ["Saved here", "in this browser; the server gets it with its first words"]
+              : ["Saved here", "in this browser; the server gets it in a moment"];
   return html`<button type="button" class="saved" title=${`${word} ${where}`}
     onClick=${() => sharing.on && later(0)}>${word}<span class="unseen"> ${where}</span></button>`;
 }

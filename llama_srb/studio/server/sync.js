@@ -173,7 +173,8 @@ async function noteSent(story) {
 }
 
 /** @type {(story: Story) => boolean} */
-const isEmpty = ({ nodes, name }) => name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
+export const isEmpty = ({ nodes, name }) =>
+  name === "Untitled" && Object.values(nodes).every(({ text }) => !text);
 
 /** @type {(story: Story) => object} */
 function light({ base: _, trashed: __, nodes, ...head }) {
