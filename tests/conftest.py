@@ -13,7 +13,6 @@ import pytest
 import uvloop
 
 from llama_srb.engine.settings import EngineSettings
-from tests.support import forked
 from tests.support.places import FAKE_ENGINE
 from tests.support.processes import children
 from tests.support.waiting import PATIENCE
@@ -42,7 +41,7 @@ def no_orphans() -> Iterator[None]:
     before = children()
     yield
     deadline = time.monotonic() + PATIENCE
-    while (left := children() - before - forked.FIRST) and time.monotonic() < deadline:
+    while (left := children() - before) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not left, f"processes left behind: {left}"
 

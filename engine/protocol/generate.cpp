@@ -39,7 +39,7 @@ static bool can_rewind(const command_facts & facts) {
 }
 
 static void check_loops(const loop_limit & loops, const command_facts & facts) {
-    if (loops.rewinds && !can_rewind(facts)) {
+    if (loops.wanted() && loops.rewinds && !can_rewind(facts)) {
         invalid("loops",
                 "loops is \"rewind\", which is not possible with this model: a recurrent state cannot be "
                 "rewound; it may be \"end\"");

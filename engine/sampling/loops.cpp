@@ -26,7 +26,7 @@ size_t loop_finder::find(const std::vector<llama_token> & tokens, size_t n, size
     if (!wanted() || n <= begin) {
         return 0;
     }
-    if (n == n_seen + 1) {
+    if (n == n_seen + 1 && begin == begin_seen) {
         const llama_token * last = &tokens[n - 1];
         const size_t own = n - begin; // a passage of as many tokens or more has stood there once at most
         for (size_t k = 1; k < std::min(equal.size(), own); k++) {
@@ -35,7 +35,8 @@ size_t loop_finder::find(const std::vector<llama_token> & tokens, size_t n, size
     } else {
         count_anew(tokens, n, begin);
     }
-    n_seen = n;
+    n_seen     = n;
+    begin_seen = begin;
     for (size_t k = 1; k < equal.size(); k++) {
         if (equal[k] >= needed[k]) {
             return (size_t) equal[k];

@@ -37,5 +37,5 @@ class loop_finder {
 
     std::vector<int32_t> needed; // tokens that make a loop, by the length of the passage
     std::vector<int32_t> equal;  // that many are there
-    size_t               n_seen = 0;
+    size_t               n_seen = 0, begin_seen = 0;
 };

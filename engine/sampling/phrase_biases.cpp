@@ -27,24 +27,23 @@ static bool begins_word(const std::string & text) {
 }
 
 // A word stands behind a space, which is a part of its first token. Without one its first token may be a letter that
-// begins anything; so what makes the phrase likelier is not for that spelling.
+// begins anything, or the end of another word; so that spelling, as behind a quote, is only looked for, but for the last
+// of several tokens that are to be rare.
 phrase_biases::phrase_biases(const std::vector<phrase_bias> & phrases, const llama_vocab * vocab)
     : n_phrases(phrases.size()) {
     for (size_t i = 0; i < phrases.size(); i++) {
         const phrase_bias & p   = phrases[i];
-        const auto          add = [&](const std::string & text) {
+        const auto          add = [&](const std::string & text, bool only_rare) {
             const std::vector<llama_token> tokens = common_tokenize(vocab, text, false, false);
+            const bool                     counts = !only_rare || (p.bias < 0.0f && tokens.size() > 1);
             if (!tokens.empty()) {
-                spellings.push_back({tokens, shorter_of(tokens), p.bias, p.finish, p.once, i});
+                spellings.push_back(
+                    {tokens, shorter_of(tokens), counts ? p.bias : 0.0f, p.finish && !only_rare, p.once, i});
             }
         };
-        if (!begins_word(p.text)) {
-            add(p.text);
-            continue;
-        }
-        add(" " + p.text);
-        if (p.bias < 0.0f && !p.finish) {
-            add(p.text);
+        add(begins_word(p.text) ? " " + p.text : p.text, false);
+        if (begins_word(p.text)) {
+            add(p.text, true);
         }
     }
 }
@@ -80,7 +79,7 @@ void phrase_progress::list_next() {
     next.clear();
     for (size_t i = 0; i < n_there.size(); i++) {
         const phrase_biases::spelling & s = phrases->spellings[i];
-        if (s.once && written[s.phrase]) {
+        if ((s.once && written[s.phrase]) || (s.bias == 0.0f && !s.finish)) {
             continue;
         }
         size_t n = n_there[i] == s.tokens.size() ? s.shorter[n_there[i]] : n_there[i];

@@ -131,7 +131,7 @@ static const std::vector<sampling_row> & sampling_rows() {
         {"rep_pen_slope",         number(0, 10),                   &params::rep_pen_slope                     }, // 0: off
         {"repetition_decay",      integer(0, any),                 &params::repetition_decay                  },
         {"encoder_repetition_penalty", number(0.01, 100),          &params::encoder_repetition_penalty        },
-        {"no_repeat_ngram_size",  integer(0, any),                 &params::no_repeat_ngram_size              }, // 0: off
+        {"no_repeat_ngram_size",  integer(0, 100),                 &params::no_repeat_ngram_size              }, // 0: off
         {"mirostat",              integer(0, 2),                   &params::mirostat                          },
         {"mirostat_tau",          number(0, 100),                  &params::mirostat_tau                      },
         {"mirostat_eta",          number(0, 100),                  &params::mirostat_eta                      },

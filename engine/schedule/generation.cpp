@@ -171,7 +171,7 @@ static void stream(const request & r, sequence & s, const std::string & text, bo
 // The last n tokens complete a banned phrase, or a loop: they are removed, and the first of them is banned at its place.
 // The token before it is decoded again for its logits. The sampler is made anew, with a seed of its own, since its random
 // draws cannot be undone.
-static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
+static void rewind(request & r, sequence & s, size_t n, bool of_loop, prefix_tree & tree) {
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
     s.generated.resize(place);
@@ -184,12 +184,13 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
     s.duplicate.n_forked = n_forked;
 
     // Older bans are useless: a rewind removes only tokens that are held back. Later bans belong to the removed text.
-    auto &     banned = s.sampling.banned;
     const auto passed = [&](const auto & b) {
         return b.first > place || b.first + s.output.guard.n_held() < place;
     };
-    banned.erase(std::remove_if(banned.begin(), banned.end(), passed), banned.end());
-    banned.emplace_back(place, first);
+    for (auto * bans : {&s.sampling.banned, &s.sampling.unlooped}) {
+        bans->erase(std::remove_if(bans->begin(), bans->end(), passed), bans->end());
+    }
+    (of_loop ? s.sampling.unlooped : s.sampling.banned).emplace_back(place, first);
     s.sampling.n_restarts++;
     s.sampling.sampler.reset();
     const int32_t n_keep = r.n_prompt() + (int32_t) place - 1;
@@ -202,7 +203,8 @@ static void rewind(request & r, sequence & s, size_t n, prefix_tree & tree) {
 
 // Whether the tokens end in a loop. n_back: the sequence leaves it, these last tokens are removed.
 static bool find_loop(sequence & s, size_t & n_back) {
-    const size_t n = s.output.loops.find(s.generated, s.generated.size(), s.answer.n_before);
+    const size_t begin = std::max(s.answer.n_before, s.output.n_forced);
+    const size_t n     = s.output.loops.find(s.generated, s.generated.size(), begin);
     if (n > 0 && n_in_loop(s) > 0) {
         n_back = s.output.guard.remove(n);
         s.sampling.n_unlooped += n_back > 0;
@@ -241,6 +243,8 @@ static void retry(request & r, sequence & s, const update_context & to) {
     s.generated.resize(s.duplicate.n_forked);
     s.sampling.scores.resize(std::min(s.sampling.scores.size(), s.generated.size()));
     s.sampling.banned.clear();
+    s.sampling.unlooped.clear();
+    s.sampling.n_unlooped = 0;
     s.sampling.entropies.clear();
     s.sampling.sampler.reset();
     s.sampling.n_restarts++;
@@ -302,6 +306,8 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.output.loops   = loop_finder(second->settings->loops);
     s.sampling.scores.clear();
     s.sampling.banned.clear();
+    s.sampling.unlooped.clear();
+    s.sampling.n_unlooped = 0;
     s.sampling.sampler.reset();
     s.sampling.n_restarts++; // draws of its own
     return true;
@@ -359,19 +365,23 @@ void sampled::take(sample & d, const update_context & to) const {
     sequence_output & output   = s.output;
     const bool        may_stop = (int32_t) s.generated.size() >= s.plan.settings->n_min;
     const bool        ends     = ends_text(s, d.token, to.vocab);
+    const bool        forced   = s.sampling.n_forced > 0;
     append_draw(d);
     const size_t      place = s.generated.size() - 1;
     const std::string piece = ends ? end_text(r, s, place, to.vocab) : text_at(r, s, place, to.vocab).shown();
     const bool        over  = ends || d.complete;
     const bool        full  = r.is_full(s);
     std::string       bytes = piece;
-    size_t            n_back = output.guard.active() ? output.guard.feed(piece) : 0;
-    const bool        loops  = n_back == 0 && !ends && find_loop(s, n_back);
+    size_t            n_back = output.guard.active() && !forced ? output.guard.feed(piece) : 0;
+    const bool        loops  = n_back == 0 && !forced && !ends && find_loop(s, n_back);
     if (n_back > 0) {
-        rewind(r, s, n_back, to.tree);
+        rewind(r, s, n_back, loops, to.tree);
         return;
     }
-    if (output.guard.active()) {
+    if (forced) { // what is not drawn is not taken back
+        output.n_forced = s.generated.size();
+        bytes           = output.guard.finish() + piece;
+    } else if (output.guard.active()) {
         bytes = output.guard.take_clear(n_in_loop(s)) + (over || full ? output.guard.finish() : "");
     }
     const std::string text = output.text.feed(bytes, may_stop);
@@ -384,7 +394,7 @@ void sampled::take(sample & d, const update_context & to) const {
     stream(r, s, text, output.text.decided(), false, to.out);
     end_long_thought(r, s, 1);
     const bool stopped = over || output.text.stopped();
-    const bool looped  = loops && may_stop;
+    const bool looped  = loops && (int32_t) s.generated.size() >= s.plan.settings->n_min;
     if (stopped || looped || full) {
         end(r, s, stopped ? "stop" : looped ? "repetition" : "length", to);
     } else {

@@ -67,15 +67,16 @@ struct sequence_sampling {
 
     size_t n_forced = 0; // the last tokens of the request's thought_end that come next, in place of draws
 
-    // (place, token): a banned phrase began with this token at this place of `generated`.
-    std::vector<std::pair<size_t, llama_token>> banned;
+    // (place, token): a banned phrase, or a loop's second time, began with this token at this place of `generated`.
+    std::vector<std::pair<size_t, llama_token>> banned, unlooped;
 };
 
 // The text of a sequence on its way to the client.
 struct sequence_output {
-    stop_matcher                  text;
-    phrase_guard                  guard;
-    loop_finder                   loops;
+    stop_matcher text;
+    phrase_guard guard;
+    loop_finder  loops;
+    size_t       n_forced = 0; // of the generated tokens: those up to the last one that was forced
     std::unique_ptr<chat_message> message;        // of a chat
     std::vector<std::string>      logprobs;       // JSON, of tokens whose text is held back
     size_t                        n_sent     = 0; // of the generated tokens: those before the held back ones

@@ -88,17 +88,36 @@ std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned
     return samples;
 }
 
-static void list_banned(const sequence & s, const llama_vocab * vocab, std::vector<llama_token> & tokens) {
+static void list_banned(const sequence & s, const llama_vocab * vocab, bool leaves_loops,
+                        std::vector<llama_token> & tokens) {
     tokens.clear();
     if ((int32_t) s.generated.size() < s.plan.settings->n_min) {
         tokens                               = end_tokens(vocab);
         const std::vector<llama_token> & own = s.plan.settings->ends.tokens;
         tokens.insert(tokens.end(), own.begin(), own.end());
     }
-    for (const auto & [place, token] : s.sampling.banned) {
-        if (place == s.generated.size()) {
-            tokens.push_back(token);
+    for (const auto * bans : {&s.sampling.banned, &s.sampling.unlooped}) {
+        for (const auto & [place, token] : *bans) {
+            if (place == s.generated.size() && (leaves_loops || bans == &s.sampling.banned)) {
+                tokens.push_back(token);
+            }
         }
+    }
+}
+
+// Where nothing else may be drawn, the sequence stays in its loop.
+static llama_token draw(const sequence & s, const float * logits, const llama_vocab * vocab) {
+    static thread_local std::vector<llama_token> banned;
+    list_banned(s, vocab, true, banned);
+    try {
+        return s.sampling.sampler->draw(logits, banned);
+    } catch (const command_error &) {
+        const size_t n_banned = banned.size();
+        list_banned(s, vocab, false, banned);
+        if (banned.size() == n_banned) {
+            throw;
+        }
+        return s.sampling.sampler->draw(logits, banned);
     }
 }
 
@@ -188,7 +207,6 @@ static void make_sampler(const request & r, sequence & s, const llama_model * mo
 
 // Changes nothing but the sequence's sampler and `d`.
 static void sample_one(sample & d, const model_facts & facts) {
-    static thread_local std::vector<llama_token> banned;
     if (d.s && d.r->command->has_certainty()) {
         d.score.certainty = (float) certainty_of(d.logits, facts.vocab);
     }
@@ -205,8 +223,7 @@ static void sample_one(sample & d, const model_facts & facts) {
             d.token = *(d.r->command->thought_end.end() - (std::ptrdiff_t) s.sampling.n_forced);
             s.sampling.sampler->force(d.token);
         } else {
-            list_banned(s, facts.vocab, banned);
-            d.token = s.sampling.sampler->draw(d.logits, banned);
+            d.token = draw(s, d.logits, facts.vocab);
         }
         d.complete                 = s.sampling.sampler->complete();
         const generate_command & c = *d.r->command;

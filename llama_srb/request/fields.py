@@ -256,7 +256,7 @@ class Sampling(_Row):
         title="Stay with the words of the story",
         about="Above 1 words of what you wrote become likelier, below 1 less likely.",
         meaning="Multiply the logits of the prompt's tokens by this.")
-    no_repeat_ngram_size: int = _row(0, "repetition", ge=0, le=INT32_MAX, neutral=0,
+    no_repeat_ngram_size: int = _row(0, "repetition", ge=0, le=100, neutral=0,
         title="Never repeat phrases of this length",
         about="No run of so many tokens comes a second time. 0 is off.",
         meaning="Ban tokens that would complete a run of so many that prompt and text have had; 0 is off.")

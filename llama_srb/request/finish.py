@@ -115,12 +115,12 @@ _REPETITION: Mapping[str, Reader] = {
 
 
 def read_repetition(value: object) -> object:
-    """An object, or one as JSON, as vLLM reads it: without a max_pattern_size it is None."""
+    """An object, or one as JSON, as vLLM reads it: without a max_pattern_size it is off."""
     if value is None or isinstance(value, Repetition):
         return value
     given = _read("repetition_detection", value, _REPETITION)
     if not given.get("max_pattern_size"):
-        return None
+        return Repetition(0)
     made = Repetition(
         given["max_pattern_size"], given.get("min_pattern_size") or 1, given.get("min_count", 0)
     )

@@ -383,7 +383,10 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--file", "none.txt"], "cannot read none.txt"),
     (["--file", "latin"], "latin is not UTF-8 (byte 1)"),
     (["x", "--json", "--jsonl"], "exclude each other"),
-    (["x", "--tempratur", "1"], "Did you mean '--temperature'?"),
+    (
+        ["x", "--tempratur", "1"],
+        "Did you mean one of: '--no-temperature-last', '--temperature', '--temperature-last'?",
+    ),
     (["x", "--n-predict", "4"], "Did you mean '--max-tokens'?"),
     (["x", "--temperature", "warm"], 'temperature is "warm"; it must be a number between 0 and 100'),
     (["x", "--temperature", "nan"], 'temperature is "nan"'),

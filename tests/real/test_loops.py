@@ -52,8 +52,10 @@ def test_a_text_ends_with_the_first_loop(server: Server) -> None:
     ended = whole(server, repetition_detection=DETECTION)
     assert ended["finish_reason"] == "repetition"
     assert ids_of(ended) == ids_of(plain)[:expected]
-    later = whole(server, repetition_detection=DETECTION, min_tokens=expected + 20)
-    assert len(ids_of(later)) > expected + 19
+    for n in (expected, expected + 20):
+        later = whole(server, repetition_detection=DETECTION, min_tokens=n)
+        assert len(ids_of(later)) >= n
+    assert whole(server, repetition_detection=DETECTION, min_tokens=expected)["text"] == ended["text"]
 
 
 def test_a_window_is_nothing_but_a_passage(server: Server) -> None:
@@ -77,6 +79,18 @@ def test_a_text_turns_elsewhere_and_nothing_that_was_sent_is_taken_back(server: 
     assert [
         id for event in events if event["event"] == "stream" for id in event.get("token_ids", [])
     ] == turned
+
+
+def test_a_text_that_can_go_nowhere_else_ends_and_the_others_go_on(server: Server) -> None:
+    """What is banned to leave a loop may be all that a structure allows."""
+    fields = {"repetition_detection": DETECTION, "loops": "rewind", "regex": "(ha){12}|.{80}", "n": 3}
+    status, answer = server.json("POST", "/v1/completions", ASKED | fields | {"temperature": 2, "top_k": 0})
+    assert status == 200, answer
+    caught = whole(server, repetition_detection=DETECTION, loops="rewind", regex="(ha){12}")
+    assert caught["finish_reason"] in ("repetition", "stop")
+    assert set(caught["text"]) <= set("ha")
+    off = {"sequences": [{"repetition_detection": {}}]}
+    assert whole(server, repetition_detection=DETECTION, **off)["finish_reason"] == "length"
 
 
 def test_each_sequence_has_its_own(server: Server) -> None:

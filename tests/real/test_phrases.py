@@ -40,6 +40,8 @@ def test_a_rarer_phrase_does_not_come_and_its_words_do(server: Server) -> None:
     assert not any("little girl" in text for text in rarer)
     assert sum(" little" in text for text in rarer) > 2
     assert any(" girl" in text for text in rarer)
+    toys = texts(server, prompt="The girls had many toy", phrase_bias=[{"text": "s", "bias": -1000}])
+    assert any(text.startswith("s") for text in toys)  # the end of a word is no word
 
 
 def test_sequences_have_their_own_and_a_grammar_comes_first(server: Server) -> None:

@@ -184,7 +184,7 @@ SAMPLER_CASES = [
     *number("rep_pen_slope", "0", "10", -1),
     *number("encoder_repetition_penalty", "0.01", "100", 0),
     field("repetition_decay -1", "repetition_decay is -1; it must be between 0 and 2147483647", repetition_decay=-1),
-    field("no_repeat_ngram_size 1.5", "no_repeat_ngram_size is 1.5; it must be a whole number between 0 and 2147483647",
+    field("no_repeat_ngram_size 1.5", "no_repeat_ngram_size is 1.5; it must be a whole number between 0 and 100",
           no_repeat_ngram_size=1.5),
     *(field(f"{name} 1", f"{name} is 1; it must be true or false", **{name: 1})
       for name in ("temperature_last", "do_sample")),

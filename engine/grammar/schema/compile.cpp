@@ -364,6 +364,9 @@ element compiler::text_rule(const language & l, const std::string & key) {
 }
 
 element compiler::string_of(const shape & s) {
+    if (s.max_length >= 0 && s.max_length < s.min_length) {
+        return {}; // no text is so long and so short; other types may fit
+    }
     const bool others =
         std::any_of(s.other_than.begin(), s.other_than.end(), [](const json & v) { return v.is_string(); });
     const bool bare = form && !form->quote.empty();
