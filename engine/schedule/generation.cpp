@@ -359,6 +359,13 @@ static void append_draw(sample & d) {
     r.n_tokens++;
 }
 
+// Tokens that go: those of a banned phrase, or of a loop. loops: the tokens end in one.
+static size_t n_taken_back(sequence & s, const std::string & piece, bool ends, bool & loops) {
+    size_t n_back = s.output.guard.active() ? s.output.guard.feed(piece) : 0;
+    loops         = n_back == 0 && !ends && find_loop(s, n_back);
+    return n_back;
+}
+
 void sampled::take(sample & d, const update_context & to) const {
     request &         r        = *d.r;
     sequence &        s        = *d.s;
@@ -372,9 +379,8 @@ void sampled::take(sample & d, const update_context & to) const {
     const bool        over  = ends || d.complete;
     const bool        full  = r.is_full(s);
     std::string       bytes = piece;
-    size_t            n_back = output.guard.active() && !forced ? output.guard.feed(piece) : 0;
-    const bool        loops  = n_back == 0 && !forced && !ends && find_loop(s, n_back);
-    if (n_back > 0) {
+    bool              loops = false;
+    if (const size_t n_back = forced ? 0 : n_taken_back(s, piece, ends, loops)) {
         rewind(r, s, n_back, loops, to.tree);
         return;
     }
