@@ -326,10 +326,7 @@ static void skew_parts(std::vector<llama_token_data> & tokens, const weighting &
 }
 
 void skew_list(std::vector<llama_token_data> & tokens, float skew) {
-    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) {
-        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    };
-    std::sort(tokens.begin(), tokens.end(), by_logit);
+    std::sort(tokens.begin(), tokens.end(), is_likelier);
     double sum = 0.0;
     for (const llama_token_data & t : tokens) {
         sum += std::exp((double) t.logit - tokens[0].logit);

@@ -41,6 +41,11 @@ float choose_likeliest(candidate_buffer & buffer, const float * logits, int32_t 
 // Moves the n likeliest of the chosen tokens to the front, best first.
 void sort_chosen(candidate_buffer & buffer, size_t n);
 
+// The order of tokens, best first: of equal ones the lower id.
+inline bool is_likelier(const llama_token_data & a, const llama_token_data & b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
 // Sort all chosen tokens: best first, or those first whose logit is nearest to the center. Equal ones stay in order.
 void sort_by_logit(candidate_buffer & buffer);
 void sort_by_distance(candidate_buffer & buffer, float center);

@@ -10,12 +10,8 @@
 
 using settings = sampling_settings;
 
-static bool by_logit(const llama_token_data & a, const llama_token_data & b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-
 static void sort(llama_token_data_array & candidates) {
-    std::sort(candidates.data, candidates.data + candidates.size, by_logit);
+    std::sort(candidates.data, candidates.data + candidates.size, is_likelier);
     candidates.sorted = true;
 }
 

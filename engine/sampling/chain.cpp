@@ -115,11 +115,6 @@ static common_sampler_ptr make_chain(const llama_model * model, const params & s
     return made;
 }
 
-static void make_unique(std::vector<llama_token> & tokens) {
-    std::sort(tokens.begin(), tokens.end());
-    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-}
-
 // llama.cpp's chain has its samplers in their order; added ones stand before the next of these.
 sampler_chain::sampler_chain(const llama_model * model, const params & sampling,
                              const llama_sampler * breakers, uint32_t seed, const coupling & with,
@@ -387,11 +382,8 @@ static void apply_xtc(llama_sampler * step, llama_token_data_array & candidates)
 // Infill compares each token with each other one, so it gets only a few. Where it finds no text it takes the model's
 // end of text, even if that is banned or not allowed; then its result is not used.
 static void apply_infill(llama_sampler * step, llama_token_data_array & candidates) {
-    const auto by_logit = [](const llama_token_data & a, const llama_token_data & b) {
-        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-    };
     const size_t n = std::min(candidates.size, n_few);
-    std::partial_sort(candidates.data, candidates.data + n, candidates.data + candidates.size, by_logit);
+    std::partial_sort(candidates.data, candidates.data + n, candidates.data + candidates.size, is_likelier);
     candidates.size   = n;
     candidates.sorted = true;
     const std::vector<llama_token_data> before(candidates.data, candidates.data + n);

@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+void make_unique(std::vector<llama_token> & tokens) {
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+}
+
 allowed_tokens::allowed_tokens(const std::vector<llama_token> & tokens, int32_t n_vocab)
     : has((size_t) n_vocab) {
     for (const llama_token token : tokens) {

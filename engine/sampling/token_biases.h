@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+// In ascending order, each once.
+void make_unique(std::vector<llama_token> & tokens);
+
 // The only tokens that may be drawn.
 struct allowed_tokens {
     allowed_tokens(const std::vector<llama_token> & tokens, int32_t n_vocab);

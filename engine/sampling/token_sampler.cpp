@@ -185,11 +185,6 @@ void token_sampler::add_biases() const {
     }
 }
 
-static void make_unique(std::vector<llama_token> & tokens) {
-    std::sort(tokens.begin(), tokens.end());
-    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
-}
-
 // After all changes of single tokens, the likeliest tokens are among those that are changed and, of the others, the
 // likeliest before.
 void token_sampler::choose_by_likelihood(const float * logits, size_t n_forbidden) {

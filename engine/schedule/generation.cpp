@@ -65,10 +65,11 @@ static size_t n_in_loop(const sequence & s) {
 void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text   = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
-    s.output.guard  = phrase_guard(settings.banned.finder, settings.loops.rewinds);
-    s.output.loops  = loop_finder(settings.loops);
-    s.output.n_sent = s.generated.size();
+    s.output.text       = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
+    s.output.guard      = phrase_guard(settings.banned.finder, settings.loops.rewinds);
+    s.output.loops      = loop_finder(settings.loops);
+    s.output.n_sent     = s.generated.size();
+    s.output.forced_end = 0;
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = text_at(r, s, k, vocab).shown();
         if (s.output.guard.active()) {
@@ -203,7 +204,7 @@ static void rewind(request & r, sequence & s, size_t n, bool of_loop, prefix_tre
 
 // Whether the tokens end in a loop. n_back: the sequence leaves it, these last tokens are removed.
 static bool find_loop(sequence & s, size_t & n_back) {
-    const size_t begin = std::max(s.answer.n_before, s.output.n_forced);
+    const size_t begin = std::max(s.answer.n_before, s.output.forced_end);
     const size_t n     = s.output.loops.find(s.generated, s.generated.size(), begin);
     if (n > 0 && n_in_loop(s) > 0) {
         n_back = s.output.guard.remove(n);
@@ -385,8 +386,8 @@ void sampled::take(sample & d, const update_context & to) const {
         return;
     }
     if (forced) { // what is not drawn is not taken back
-        output.n_forced = s.generated.size();
-        bytes           = output.guard.finish() + piece;
+        output.forced_end = s.generated.size();
+        bytes             = output.guard.finish() + piece;
     } else if (output.guard.active()) {
         bytes = output.guard.take_clear(n_in_loop(s)) + (over || full ? output.guard.finish() : "");
     }

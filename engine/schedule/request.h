@@ -76,7 +76,7 @@ struct sequence_output {
     stop_matcher text;
     phrase_guard guard;
     loop_finder  loops;
-    size_t       n_forced = 0; // of the generated tokens: those up to the last one that was forced
+    size_t       forced_end = 0; // of the generated tokens: those up to the last one that was forced
     std::unique_ptr<chat_message> message;        // of a chat
     std::vector<std::string>      logprobs;       // JSON, of tokens whose text is held back
     size_t                        n_sent     = 0; // of the generated tokens: those before the held back ones

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from llama_srb.request.fields import DEFAULT_SAMPLERS
 from tests.reference import samplers
 from tests.reference.results import Reference
 from tests.support.lines import Lines
@@ -131,6 +132,13 @@ def test_the_samplers_leave_what_the_reference_leaves(
     expected = samplers.left_of(rows.logits, rows.texts, OFF | settings, steps)
     np.testing.assert_allclose(np.exp(found), expected, rtol=1e-3, atol=1e-6)
     assert np.exp(found[expected == 0]).max(initial=0) < 1e-30  # it is out
+
+
+def test_the_order_without_samplers_is_the_one_that_fields_tell(rows: Rows) -> None:
+    settings = OFF | WHOLE_CHAIN | {"xtc_probability": 1, "xtc_threshold": 0.05}
+    told, _ = rows.left(sampling=settings | {"samplers": list(DEFAULT_SAMPLERS)})
+    found, _ = rows.left(sampling=settings)
+    assert (found == told).all()
 
 
 @pytest.mark.parametrize("arithmetic", [False, True])
