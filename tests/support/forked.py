@@ -23,14 +23,10 @@ from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE
 
 AT_START = ("PYTHON", "COVERAGE_", "LANG", "LC_", "SSL_", "LD_", "TZ", "MALLOC_")  # beginnings of variables
-COMMANDS: dict[
-    tuple[str, ...], tuple[str, ...]
-] = {  # how a command line begins, and what llama_srb.cli gets for that
-    (sys.executable, "-m", "llama_srb.cli"): (),
-    (sys.executable, str(ROOT / "api.py")): ("serve",),
-}
-
-
+COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (  # a line's first words: what the cli gets
+    ((sys.executable, "-m", "llama_srb.cli"), ()),
+    ((sys.executable, str(ROOT / "api.py")), ("serve",)),
+)
 FIRST: set[int] = set()
 """The id of the process that forks, once there is one."""
 
@@ -90,7 +86,7 @@ def run(
 def _words(args: Any) -> list[str] | None:
     """What llama_srb.cli gets if this command line calls it, else None."""
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else [os.fspath(word) for word in args]
-    for beginning, command in COMMANDS.items():
+    for beginning, command in COMMANDS:
         if tuple(words[: len(beginning)]) == beginning:
             return [*command, *words[len(beginning) :]]
     return None
