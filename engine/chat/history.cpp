@@ -1,10 +1,10 @@
 #include "chat/history.h"
 
-#include <nlohmann/json.hpp>
+#include "util/indexed_json.h"
 
 #include <algorithm>
 
-using json = nlohmann::ordered_json;
+using json = indexed_json;
 
 static const char * const white_space = " \t\n\v\f\r";
 

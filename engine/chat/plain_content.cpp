@@ -7,7 +7,7 @@
 #include <cctype>
 #include <functional>
 
-using ordered_json = nlohmann::ordered_json;
+using json = indexed_json;
 
 // Roles that templates make control tokens of, as <|user|>.
 static const char * const known_roles[] = {"system", "developer", "user", "assistant", "tool", "function"};
@@ -208,12 +208,12 @@ std::string content_marks::marked(const std::string & text) {
 }
 
 // Arguments as text are JSON, in which a control token's text may be written with escapes.
-void content_marks::mark_arguments(ordered_json & value) {
+void content_marks::mark_arguments(json & value) {
     if (value.is_string()) {
         const std::string text = value;
-        ordered_json      read = ordered_json::parse(text, nullptr, false);
+        json              read = json::parse(text, nullptr, false);
         if (read.is_structured()) {
-            const ordered_json before = read;
+            const json before = read;
             mark_texts(read, true);
             value = read == before ? text : read.dump();
             return;
@@ -223,15 +223,15 @@ void content_marks::mark_arguments(ordered_json & value) {
 }
 
 // keys: those of objects are marked, too.
-void content_marks::mark_texts(ordered_json & value, bool keys) {
+void content_marks::mark_texts(json & value, bool keys) {
     if (value.is_string()) {
         value = marked(value.get<std::string>());
     } else if (value.is_array()) {
-        for (ordered_json & entry : value) {
+        for (json & entry : value) {
             mark_texts(entry, keys);
         }
     } else if (value.is_object()) {
-        ordered_json made = ordered_json::object();
+        json made = json::object();
         for (auto & [key, entry] : value.items()) {
             if (key == "arguments" && !keys) {
                 mark_arguments(entry);
@@ -244,7 +244,7 @@ void content_marks::mark_texts(ordered_json & value, bool keys) {
     }
 }
 
-void content_marks::mark_message(ordered_json & message, const std::string & name) {
+void content_marks::mark_message(json & message, const std::string & name) {
     if (!message.is_object()) {
         return; // llama.cpp refuses it
     }
@@ -263,19 +263,15 @@ void content_marks::mark_message(ordered_json & message, const std::string & nam
 }
 
 // The lists and objects of this JSON, which are read by recursion, are not nested too deeply.
-static ordered_json parse_shallow(const std::string & field, const std::string & text) {
-    const auto check = [&](int depth, ordered_json::parse_event_t, ordered_json &) {
-        if (depth > n_max_json_depth) {
-            invalid(field,
-                    field + " is nested more than " + std::to_string(n_max_json_depth) + " levels deep");
-        }
-        return true;
-    };
-    return ordered_json::parse(text, check, false);
+static json parse_shallow(const std::string & field, const std::string & text) {
+    if (is_deeper(text, n_max_json_depth)) {
+        invalid(field, field + " is nested more than " + std::to_string(n_max_json_depth) + " levels deep");
+    }
+    return json::parse(text, nullptr, false);
 }
 
 std::string content_marks::mark(const std::string & messages) {
-    ordered_json list = parse_shallow("messages", messages);
+    json list = parse_shallow("messages", messages);
     if (!list.is_array()) {
         return messages; // llama.cpp refuses them
     }
@@ -317,7 +313,7 @@ prompt_parts content_marks::parts_of(const std::string & prompt) const {
 //
 
 // Calls take(text) for each text and each key. Arguments of calls are JSON as text.
-static void each_text(const ordered_json & value, const std::function<void(const std::string &)> & take) {
+static void each_text(const json & value, const std::function<void(const std::string &)> & take) {
     if (value.is_string()) {
         take(value.get_ref<const std::string &>());
     }
@@ -329,8 +325,8 @@ static void each_text(const ordered_json & value, const std::function<void(const
             each_text(entry, take);
         }
         if (key == "arguments" && entry.is_string()) {
-            const auto read = ordered_json::parse(entry.get_ref<const std::string &>(), nullptr, false);
-            each_text(read.is_structured() ? read : ordered_json(), take);
+            const auto read = json::parse(entry.get_ref<const std::string &>(), nullptr, false);
+            each_text(read.is_structured() ? read : json(), take);
         }
     }
 }
@@ -347,7 +343,7 @@ void check_without_controls(const control_text_finder & controls, const std::str
 }
 
 void check_private(const word_finder & hidden, const std::string & messages) {
-    const ordered_json list = parse_shallow("messages", messages);
+    const json list = parse_shallow("messages", messages);
     for (size_t i = 0; list.is_array() && i < list.size(); i++) {
         const std::string name = "messages[" + std::to_string(i) + "]";
         each_text(list[i], [&](const std::string & text) {

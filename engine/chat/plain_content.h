@@ -7,9 +7,8 @@
 #pragma once
 
 #include "model/prompt_parts.h"
+#include "util/indexed_json.h"
 #include "util/word_finder.h"
-
-#include <nlohmann/json.hpp>
 
 #include <map>
 #include <set>
@@ -49,9 +48,9 @@ class content_marks {
     prompt_parts parts_of(const std::string & prompt) const;
 
   private:
-    void        mark_message(nlohmann::ordered_json & message, const std::string & name);
-    void        mark_texts(nlohmann::ordered_json & value, bool keys);
-    void        mark_arguments(nlohmann::ordered_json & value);
+    void        mark_message(indexed_json & message, const std::string & name);
+    void        mark_texts(indexed_json & value, bool keys);
+    void        mark_arguments(indexed_json & value);
     std::string marked(const std::string & text);
     char        mark_of(const std::string & character);
 

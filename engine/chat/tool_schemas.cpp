@@ -1,5 +1,6 @@
 #include "chat/tool_schemas.h"
 
+#include "util/indexed_json.h"
 #include "util/json.h"
 
 #include <json-schema-to-grammar.h> // llama.cpp's common/
@@ -96,7 +97,7 @@ struct sent_tool {
 };
 
 // Its schema as llama.cpp keeps it.
-std::string document_of(const nlohmann::ordered_json & function) {
+std::string document_of(const indexed_json & function) {
     const auto given = function.find("parameters");
     const bool none  = given == function.end() || given->is_null() || (given->is_object() && given->empty());
     return none ? R"({"type":"object","properties":{}})" : given->dump();
@@ -104,11 +105,11 @@ std::string document_of(const nlohmann::ordered_json & function) {
 
 std::vector<sent_tool> read_tools(const std::string & text) {
     std::vector<sent_tool> out;
-    const auto             tools = nlohmann::ordered_json::parse(text.empty() ? "[]" : text);
+    const auto             tools = indexed_json::parse(text.empty() ? "[]" : text);
     for (size_t i = 0; i < tools.size(); i++) {
         const auto & function = tools[i].at("function");
         out.push_back({"tools[" + std::to_string(i) + "].function.parameters", document_of(function),
-                       function.value("strict", nlohmann::ordered_json()) == true});
+                       function.value("strict", indexed_json()) == true});
     }
     return out;
 }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-using json = nlohmann::ordered_json;
+using json = schema::json;
 
 const std::vector<field_row> & schema_option_fields() {
     static const std::vector<field_row> rows = {
@@ -40,8 +40,7 @@ static const size_t n_max_warning  = 300; // bytes; a pattern may have many
 void add_warnings(const std::string & name, const std::vector<std::string> & found,
                   std::vector<std::string> & warnings) {
     for (size_t i = 0; i < std::min(found.size(), n_max_warnings); i++) {
-        std::string begin = found[i].substr(0, n_max_warning);
-        warnings.push_back(name + ": " + take_utf8(begin) + (found[i].size() > n_max_warning ? "…" : ""));
+        warnings.push_back(name + ": " + shortened(found[i], n_max_warning));
     }
 }
 

@@ -228,40 +228,64 @@ int32_t grammar_rules::find_left_recursion() const {
 // rules that never end
 //
 
-bool grammar_rules::remove_endless() {
-    std::vector<bool> ends(starts.size());
-    const auto        may_end = [&](int32_t i) {
-        for (; elements[i].what != grammar_element::end; i++) {
-            const grammar_element & e = elements[i];
-            if (e.what == grammar_element::rule && e.low > 0 && !ends[e.value]) {
-                return false;
-            }
+// Calls each(rule) for the rules without which an alternative does not end.
+template <typename each_rule>
+static void walk_needed(const std::vector<grammar_element> & elements, int32_t i, const each_rule & each) {
+    for (; elements[i].what != grammar_element::end; i++) {
+        if (elements[i].what == grammar_element::rule && elements[i].low > 0) {
+            each(elements[i].value);
         }
-        return true;
+    }
+}
+
+std::vector<bool> grammar_rules::find_ending() const {
+    struct alternative {
+        int32_t rule;
+        size_t  n_missing; // rules that it needs, and that are not known to end
     };
-    std::vector<std::vector<int32_t>> users(starts.size()); // the rules that name a rule
-    std::vector<int32_t>              todo;
+    std::vector<alternative>         all;
+    std::vector<std::vector<size_t>> users(starts.size()); // the alternatives that need a rule
+    std::vector<bool>                ends(starts.size());
+    std::vector<int32_t>             todo;
+    const auto                       found = [&](int32_t rule) {
+        if (!ends[rule]) {
+            ends[rule] = true;
+            todo.push_back(rule);
+        }
+    };
     for (size_t r = 0; r < starts.size(); r++) {
-        todo.push_back((int32_t) r);
-        for (int32_t i : starts[r]) {
-            for (; elements[i].what != grammar_element::end; i++) {
-                if (elements[i].what == grammar_element::rule) {
-                    users[elements[i].value].push_back((int32_t) r);
-                }
+        for (const int32_t i : starts[r]) {
+            all.push_back({(int32_t) r, 0});
+            walk_needed(elements, i, [&](int32_t needed) {
+                users[needed].push_back(all.size() - 1);
+                all.back().n_missing++;
+            });
+            if (all.back().n_missing == 0) {
+                found((int32_t) r);
             }
         }
     }
     while (!todo.empty()) {
-        const int32_t r = todo.back();
+        const int32_t ended = todo.back();
         todo.pop_back();
-        if (!ends[r] && std::any_of(starts[r].begin(), starts[r].end(), may_end)) {
-            ends[r] = true;
-            todo.insert(todo.end(), users[r].begin(), users[r].end());
+        for (const size_t user : users[ended]) {
+            if (--all[user].n_missing == 0) {
+                found(all[user].rule);
+            }
         }
     }
+    return ends;
+}
+
+bool grammar_rules::remove_endless() {
+    const std::vector<bool> ends = find_ending();
     for (auto & list : starts) {
-        list.erase(std::remove_if(list.begin(), list.end(), [&](int32_t i) { return !may_end(i); }),
-                   list.end());
+        const auto does_not = [&](int32_t i) {
+            bool lacks = false;
+            walk_needed(elements, i, [&](int32_t needed) { lacks = lacks || !ends[needed]; });
+            return lacks;
+        };
+        list.erase(std::remove_if(list.begin(), list.end(), does_not), list.end());
     }
     for (grammar_element & e : elements) {
         if (e.what == grammar_element::rule && !ends[e.value]) {

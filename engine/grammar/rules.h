@@ -60,6 +60,8 @@ class grammar_rules {
     std::vector<bool> find_empty_rules() const;
     // By rule: the rules that may begin at its own beginning.
     std::vector<std::vector<int32_t>> find_first_rules() const;
+    // Which rules have a text that ends.
+    std::vector<bool> find_ending() const;
     // Removes alternatives by which no text ends. False: no text of the root does.
     bool remove_endless();
 

@@ -5,6 +5,7 @@
 #include "grammar/lark/lark.h"
 #include "grammar/regex.h"
 #include "grammar/tokens.h"
+#include "util/indexed_json.h"
 #include "util/json.h"
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 
 namespace {
 
-using json      = nlohmann::ordered_json; // the order of a schema's properties is that of the text
+using json      = indexed_json; // the order of a schema's properties is that of the text
 using element   = grammar_element;
 using sequence  = grammar_rules::sequence;
 using texts     = std::vector<std::string>;
@@ -639,15 +640,12 @@ element format_reader::read_token_dispatch(const place & p) {
 
 // The object in a text.
 json parse(const std::string & text) {
-    const auto check = [](int depth, json::parse_event_t, json &) {
-        if (depth > n_max_depth) {
-            invalid("structural_tag",
-                    "structural_tag is nested more than " + std::to_string(n_max_depth) + " levels deep");
-        }
-        return true;
-    };
+    if (is_deeper(text, n_max_depth)) {
+        invalid("structural_tag",
+                "structural_tag is nested more than " + std::to_string(n_max_depth) + " levels deep");
+    }
     try {
-        return json::parse(text, check);
+        return json::parse(text);
     } catch (const json::parse_error &) {
         invalid("structural_tag", "structural_tag is not JSON");
     }

@@ -7,12 +7,15 @@
 #include <utility>
 
 llama_token token_names::find(const std::string & text) const {
+    if (vocab == nullptr) {
+        return -1;
+    }
     const auto ids = common_tokenize(vocab, text, false, true);
     return ids.size() == 1 ? ids[0] : -1;
 }
 
 bool token_names::has(int64_t id) const {
-    return id >= 0 && id < llama_vocab_n_tokens(vocab);
+    return vocab != nullptr && id >= 0 && id < llama_vocab_n_tokens(vocab);
 }
 
 llama_token token_names::read(notation_text & in) const {
@@ -44,7 +47,7 @@ llama_token token_names::read(notation_text & in) const {
 }
 
 grammar_element token_names::any_but(grammar_rules & rules, std::vector<int32_t> tokens) {
-    for (; n_seen < llama_vocab_n_tokens(vocab); n_seen++) {
+    for (; vocab != nullptr && n_seen < llama_vocab_n_tokens(vocab); n_seen++) {
         if (llama_vocab_is_eog(vocab, n_seen)) {
             ends.push_back(n_seen);
         }

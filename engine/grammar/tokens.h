@@ -11,6 +11,7 @@
 
 class token_names {
   public:
+    // nullptr: there are none.
     explicit token_names(const llama_vocab * vocab) : vocab(vocab) {}
 
     // The only token of a text, such as <|end|>; -1: there is none.

@@ -44,18 +44,18 @@ int64_t read_integer(const std::string & name, const json & value, int64_t low, 
 }
 
 // This is checked before parsing, because code that handles JSON (copies, checks, destructors) is recursive.
-static bool too_deep(const std::string & line) {
+bool is_deeper(const std::string & text, int n_levels) {
     int  depth     = 0;
     bool in_string = false;
-    for (size_t i = 0; i < line.size(); i++) {
-        const char c = line[i];
+    for (size_t i = 0; i < text.size(); i++) {
+        const char c = text[i];
         if (in_string) {
             i += c == '\\';
             in_string = c != '"';
         } else if (c == '"') {
             in_string = true;
         } else if (c == '{' || c == '[') {
-            if (++depth > n_max_json_depth) {
+            if (++depth > n_levels) {
                 return true;
             }
         } else if (c == '}' || c == ']') {
@@ -66,7 +66,7 @@ static bool too_deep(const std::string & line) {
 }
 
 json parse_object(const std::string & line) {
-    if (too_deep(line)) {
+    if (is_deeper(line, n_max_json_depth)) {
         invalid("", "the command is nested more than " + std::to_string(n_max_json_depth) + " levels deep");
     }
     json body;

@@ -25,6 +25,10 @@ struct command_error : std::runtime_error {
 
 const int n_max_json_depth = 64; // of the objects and lists of a line: what handles them is recursive
 
+// Whether a text of JSON has objects and lists at more than so many levels. nlohmann's own callback for that takes time
+// that is quadratic in the members of an object.
+bool is_deeper(const std::string & text, int n_levels);
+
 // The object in a line, or command_error.
 nlohmann::json parse_object(const std::string & line);
 

@@ -59,3 +59,8 @@ std::string take_utf8(std::string & bytes) {
     bytes.erase(0, i);
     return text;
 }
+
+std::string shortened(const std::string & text, size_t n_bytes) {
+    std::string begin = text.substr(0, n_bytes);
+    return text.size() <= n_bytes ? text : take_utf8(begin) + "…";
+}

@@ -28,7 +28,7 @@
 
 namespace {
 
-using json = nlohmann::ordered_json;
+using json = indexed_json;
 
 // Whether some way to write a value is admitted: the properties may come in any order. Its own order is tried first,
 // then that of the names in the schema, then each name before those that cannot come behind it, each with so much work.

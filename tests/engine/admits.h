@@ -5,4 +5,4 @@
 #include "util/json.h"
 
 // Its schema, or its text in another notation, as rules.
-schema::compiled compile_line(const nlohmann::ordered_json & line);
+schema::compiled compile_line(const indexed_json & line);

@@ -19,7 +19,7 @@
 
 namespace {
 
-using json      = nlohmann::ordered_json;
+using json      = indexed_json;
 using token_ids = std::vector<llama_token>;
 
 double now() { // µs

@@ -13,16 +13,36 @@
 
 namespace schema {
 
-static const size_t  n_max_unique   = 8;  // values of a list whose items are in any order, each at most once
-static const size_t  n_max_any      = 8;  // properties that may come in any order
-static const size_t  n_max_classes  = 64; // of names, by the patterns that they match
+static const size_t  n_max_unique   = 8;   // values of a list whose items are in any order, each at most once
+static const size_t  n_max_listed   = 500; // values of such a list
+static const size_t  n_max_any      = 8;   // properties that may come in any order
+static const size_t  n_max_classes  = 64;  // of names, by the patterns that they match
 static const size_t  n_max_members  = 4000; // named properties of an object
 static const size_t  n_max_contains = 4;    // at one place
 static const int64_t n_max_counted_states = 150000;
+static const size_t  n_far                = 19; // digits of a bound that no number comes near
+static const size_t  n_max_alternatives   = 64; // values; more of them are written as a tree
 static const int     n_max_indent         = 40; // spaces at the beginning of a line
 static const int     n_max_tabs           = 10;
 
 static const char * const bare_name = "^[^:}{\\[\\]\",<>|\\s]+$"; // without quotes
+
+static bool is_composite(const json & v) {
+    return v.is_array() || v.is_object();
+}
+
+// The text of a value without members or items, in JSON.
+static std::string literal(const json & value) {
+    if (value.is_string()) {
+        std::string out;
+        append_json_string(out, value.get<std::string>());
+        return out;
+    }
+    const bool is_whole =
+        value.is_number_float() && type_of(value) == of_integer && std::abs(value.get<double>()) < 1e15;
+    // 1.0 is 1, which more readers take as an integer
+    return is_whole ? std::to_string((int64_t) value.get<double>()) : value.dump();
+}
 
 // All but strings; and single types as JSON names them.
 static const json object_type  = {{"type", "object"}};
@@ -71,6 +91,8 @@ class compiler {
         return {std::move(rules), {names.warnings.begin(), names.warnings.end()}};
     }
 
+    // Strings have marks of their own, and names none.
+    bool    is_bare() const { return form && !form->quote.empty(); }
     element rule(int32_t id) const { return {element::rule, id}; }
     element new_rule(const std::vector<sequence> & alternatives) {
         const int32_t id = rules.add_rule(0);
@@ -98,6 +120,7 @@ class compiler {
     void                             make_common();
     element                          value_of(const terms & all);
     void                             write(int32_t rule, const terms & all);
+    std::string                      place_of(const terms & all) const;
     void                             write_shape(int32_t rule, const shape & s, std::set<std::string> & seen);
     void                             write_literal(sequence & out, const json & value);
     sequence                         name_literal(const std::string & name);
@@ -135,6 +158,7 @@ class compiler {
     element                write_members(const members & all);
     void                   end_members(int32_t from, const member_state & key, const members & all);
     void                   remove_endless();
+    std::string            find_cause(const std::vector<bool> & ends) const;
 
     // calls
     element                 call_of(const terms & all);
@@ -243,10 +267,20 @@ element compiler::value_of(const terms & given_terms) {
 
 void compiler::write(int32_t to, const terms & all) {
     std::set<std::string> seen;
-    for (const shape & s : std::vector<shape>(names.shapes(all))) {
-        budget.spend(20);
-        write_shape(to, s, seen);
+    try {
+        for (const shape & s : std::vector<shape>(names.shapes(all))) {
+            budget.spend(20);
+            write_shape(to, s, seen);
+        }
+    } catch (const grammar_error & e) {
+        throw grammar_error(place_of(all) + e.what());
     }
+}
+
+// For a message: where they stand.
+std::string compiler::place_of(const terms & all) const {
+    const std::string path = all.empty() ? "" : doc.path(*all[0].what);
+    return path.empty() ? "" : path + ": ";
 }
 
 // seen: the simple alternatives that the rule has.
@@ -257,10 +291,20 @@ void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & 
         }
     };
     if (s.values) {
+        std::vector<std::string> tree;
         for (const json & value : *s.values) {
             sequence out;
+            if (s.values->size() > n_max_alternatives && !is_composite(value) && !is_bare()) {
+                tree.push_back(literal(value));
+                continue;
+            }
             write_literal(out, value);
             add("v" + value.dump(), out);
+        }
+        if (!tree.empty()) {
+            const language texts = these_texts(tree, budget);
+            budget.spend((int64_t) texts.states.size() * 3);
+            rules.add_alternative(to, {add_language(rules, texts, writing::plain)});
         }
         return;
     }
@@ -300,11 +344,8 @@ void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & 
 void compiler::write_literal(sequence & out, const json & value) {
     const auto append = [&out](const sequence & more) { out.insert(out.end(), more.begin(), more.end()); };
     budget.spend(2);
-    if (value.is_string()) {
-        std::string written;
-        append_json_string(written, value.get<std::string>());
-        const bool bare = form && !form->quote.empty();
-        append(text(bare ? form->quote + value.get<std::string>() + form->quote : written));
+    if (value.is_string() && is_bare()) {
+        append(text(form->quote + value.get<std::string>() + form->quote));
     } else if (value.is_array() || value.is_object()) {
         append(value.is_array() ? open_list : open_object);
         bool first = true;
@@ -320,12 +361,8 @@ void compiler::write_literal(sequence & out, const json & value) {
         append(value.empty()      ? text(value.is_array() ? "]" : "}")
                : value.is_array() ? close_list
                                   : close_object);
-    } else if (value.is_number_float() && type_of(value) == of_integer &&
-               std::abs(value.get<double>()) < 1e15) {
-        append(text(std::to_string(
-            (int64_t) value.get<double>()))); // 1.0 is 1, which more readers take as an integer
     } else {
-        append(text(value.dump()));
+        append(text(literal(value)));
     }
 }
 
@@ -369,7 +406,7 @@ element compiler::string_of(const shape & s) {
     }
     const bool others =
         std::any_of(s.other_than.begin(), s.other_than.end(), [](const json & v) { return v.is_string(); });
-    const bool bare = form && !form->quote.empty();
+    const bool bare = is_bare();
     if (s.texts.empty() && s.not_texts.empty() && !others &&
         (!bare || (s.min_length == 0 && s.max_length < 0))) {
         if (s.min_length == 0 && s.max_length < 0) {
@@ -387,6 +424,7 @@ element compiler::string_of(const shape & s) {
         }
         return entry;
     }
+    budget.spend((int64_t) s.other_than.size());
     std::string key = "t" + std::to_string(s.min_length) + "," + std::to_string(s.max_length) + s.texts_key;
     for (const json & v : s.other_than) {
         key += "\n" + v.dump();
@@ -414,6 +452,9 @@ std::optional<element> compiler::number_of(const shape & s) {
     for (const decimal & m : s.multiples) {
         key += " %" + m.whole + "." + m.fraction;
     }
+    for (const decimal & m : s.not_multiples) {
+        key += " !%" + m.whole + "." + m.fraction;
+    }
     std::vector<decimal> others;
     for (const json & v : s.other_than) {
         const auto d = v.is_number() ? read_decimal(v.dump()) : std::nullopt;
@@ -427,19 +468,27 @@ std::optional<element> compiler::number_of(const shape & s) {
         return known->second.what == element::end ? std::nullopt : std::optional(known->second);
     }
     bounds.plain = !others.empty();
-    language out;
-    for (size_t i = 0; i == 0 || i < s.multiples.size(); i++) {
-        bounds.multiple_of = i < s.multiples.size() ? std::optional(s.multiples[i]) : std::nullopt;
-        auto one           = numbers_within(bounds, budget);
-        if (!one) {
-            names.refuse(*s.multiples_at, "multipleOf",
-                         "a multiple of " + s.multiples[i].whole + "." + s.multiples[i].fraction +
-                             " has too many remainders");
-            bounds.multiple_of.reset();
-            one = numbers_within(bounds, budget);
+    for (auto * bound : {&bounds.low, &bounds.high}) { // no number has so many digits
+        const bool is_outside = *bound && (*bound)->negative == (bound == &bounds.low);
+        if (is_outside && (*bound)->whole.size() > n_far) {
+            bound->reset();
         }
-        out = i == 0 ? *one : both(out, *one, budget);
     }
+    std::optional<language> some;
+    for (const auto * list : {&s.multiples, &s.not_multiples}) {
+        for (const decimal & of : *list) {
+            bounds.multiple_of = of;
+            bounds.no_multiple = list == &s.not_multiples;
+            const auto these   = numbers_within(bounds, budget);
+            if (!these) {
+                names.refuse(*s.multiples_at, "multipleOf",
+                             "a multiple of " + of.whole + "." + of.fraction + " has too many remainders");
+            }
+            some = these && some ? both(*some, *these, budget) : these ? these : some;
+        }
+    }
+    bounds.multiple_of.reset();
+    language out = some ? *some : *numbers_within(bounds, budget);
     for (const decimal & d : others) {
         out = without(out, ::read_pattern(texts_of(d), budget), budget);
     }
@@ -465,10 +514,6 @@ static size_t count_first(const shape & s) {
         }
     }
     return n;
-}
-
-static bool is_composite(const json & v) {
-    return v.is_array() || v.is_object();
 }
 
 bool compiler::write_array(const shape & s, sequence & out) {
@@ -541,7 +586,10 @@ std::optional<std::vector<json>> compiler::all_items(const shape & s) {
     }
     std::vector<json> values;
     const auto        add = [&values](const json & v) {
-        if (std::none_of(values.begin(), values.end(), [&v](const json & k) { return same(k, v); })) {
+        const bool is_new =
+            values.size() <= n_max_listed &&
+            std::none_of(values.begin(), values.end(), [&v](const json & k) { return same(k, v); });
+        if (is_new) {
             values.push_back(v);
         }
     };
@@ -555,7 +603,7 @@ std::optional<std::vector<json>> compiler::all_items(const shape & s) {
             }
         }
     }
-    return values.size() > 500 ? std::nullopt : std::optional(values);
+    return values.size() > n_max_listed ? std::nullopt : std::optional(values);
 }
 
 // Items that are all different. False: the keyword is left out.
@@ -563,7 +611,8 @@ bool compiler::write_unique(const shape & s, sequence & out) {
     const auto found = all_items(s);
     if (!found) {
         names.refuse(*s.unique, "uniqueItems",
-                     "items that must differ have a rule only where they are an enum");
+                     "items that must differ have a rule only where they are an enum of at most " +
+                         std::to_string(n_max_listed) + " values");
         return false;
     }
     const std::vector<json> & values = *found;
@@ -775,10 +824,6 @@ std::optional<element> compiler::free_member(const shape & s, const std::vector<
     return alternatives.empty() ? std::nullopt : std::optional(new_rule(alternatives));
 }
 
-static bool has(const std::vector<std::string> & list, const std::string & name) {
-    return std::find(list.begin(), list.end(), name) != list.end();
-}
-
 // The names of a shape, in the order in which they stand; and those that no opposite of a schema has brought.
 static std::vector<std::string> names_of(const shape & s, std::set<std::string> & positive) {
     std::vector<std::string> known;
@@ -800,7 +845,7 @@ static std::vector<std::string> names_of(const shape & s, std::set<std::string> 
         }
     }
     for (const std::string & name : s.required) {
-        add(name, has(s.required_positive, name));
+        add(name, s.required_positive.has(name));
     }
     return known;
 }
@@ -812,7 +857,6 @@ bool compiler::find_members(const shape & s, const std::vector<std::string> & kn
         throw grammar_error("it is too large: an object has more than " + std::to_string(n_max_members) +
                             " properties");
     }
-    const std::set<std::string> required(s.required.begin(), s.required.end());
     for (const std::string & name : known) {
         terms all = names.property(s, name);
         budget.spend(10 + (int64_t) all.size());
@@ -820,11 +864,11 @@ bool compiler::find_members(const shape & s, const std::vector<std::string> & kn
         const bool absent = is_never(all) || names.is_empty(all, 1) ||
                             (!given.open && positive.count(name) == 0) ||
                             !std::all_of(s.names.begin(), s.names.end(), allows);
-        if (absent && required.count(name) > 0) {
+        if (absent && s.required.has(name)) {
             return false;
         }
         if (!absent) {
-            out.push_back({joined({name_literal(name), colon, {value_of(all)}}), required.count(name) > 0});
+            out.push_back({joined({name_literal(name), colon, {value_of(all)}}), s.required.has(name)});
         }
     }
     return true;
@@ -995,7 +1039,7 @@ bool compiler::write_call(const shape & s, sequence & out) {
             const terms what    = names.property(s, m.name);
             const bool  is_here = allows_name(m.name) && !is_never(what) && !names.is_empty(what, 1);
             const std::optional<sequence> written = is_here ? argument(m, what) : std::nullopt;
-            const bool                    needed  = required || has(s.required, m.name);
+            const bool                    needed  = required || s.required.has(m.name);
             writable.insert(m.name);
             if (written) {
                 all.named.push_back({*written, needed});
@@ -1097,11 +1141,42 @@ std::optional<sequence> compiler::argument(const call_form::member & m, const te
 
 // An alternative that no finite text fits would let a text begin that can never end.
 void compiler::remove_endless() {
-    if (!rules.remove_endless()) {
+    if (const std::vector<bool> ends = rules.find_ending(); !ends[0]) {
         throw refusal(unwritable.empty()
-                          ? "no value fits it"
+                          ? find_cause(ends) + "no value fits it"
                           : "the model's template cannot write the argument \"" + unwritable + "\"");
     }
+    rules.remove_endless();
+}
+
+// Where the first schema stands without which no text ends, and that has no alternative of its own that would.
+std::string compiler::find_cause(const std::vector<bool> & ends) const {
+    std::map<int32_t, const terms *> written;
+    for (const auto & [all, rule] : made) {
+        written[rule] = &all;
+    }
+    std::string          out;
+    std::vector<bool>    seen(ends.size());
+    std::vector<int32_t> open = {0};
+    for (size_t k = 0; k < open.size(); k++) {
+        const auto found = written.find(open[k]);
+        if (found != written.end()) {
+            out = place_of(*found->second);
+            if (rules.starts[open[k]].empty()) {
+                break;
+            }
+        }
+        for (int32_t i : rules.starts[open[k]]) {
+            for (; rules.elements[i].what != element::end; i++) {
+                const element & e = rules.elements[i];
+                if (e.what == element::rule && e.low > 0 && !ends[e.value] && !seen[e.value]) {
+                    seen[e.value] = true;
+                    open.push_back(e.value);
+                }
+            }
+        }
+    }
+    return out;
 }
 
 } // namespace

@@ -1,11 +1,16 @@
 #include "grammar/schema/document.h"
 
+#include "util/json.h"
+#include "util/utf8.h"
+
+#include <algorithm>
 #include <set>
 #include <utility>
 
 namespace schema {
 
-static const int n_max_depth = 128; // levels of a schema
+static const int    n_max_depth   = 128;  // levels of a schema
+static const size_t n_max_address = 4096; // bytes
 
 //
 // addresses
@@ -89,7 +94,7 @@ static std::vector<std::string> pointer_parts(const std::string & pointer) {
     return parts;
 }
 
-static std::string pointer_part(const std::string & name) {
+std::string pointer_part(const std::string & name) {
     std::string out = "/";
     for (const char c : name) {
         out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
@@ -102,16 +107,11 @@ static std::string pointer_part(const std::string & name) {
 //
 
 json document::parse(const std::string & text) {
-    const auto check = [](int depth, json::parse_event_t event, json & value) {
-        if (depth > n_max_depth) {
-            throw refusal("it is nested more than " + std::to_string(n_max_depth) + " levels deep");
-        }
-        (void) event;
-        (void) value;
-        return true;
-    };
+    if (is_deeper(text, n_max_depth)) {
+        throw refusal("it is nested more than " + std::to_string(n_max_depth) + " levels deep");
+    }
     try {
-        return json::parse(text, check);
+        return json::parse(text);
     } catch (const json::exception & e) {
         throw refusal(e.what());
     }
@@ -122,39 +122,45 @@ document::document(const std::string & text) : tree(parse(text)) {
         throw refusal(std::string("it is ") + tree.type_name() + "; it must be an object or a boolean");
     }
     const std::string drafts[]  = {"draft-03", "draft-04", "draft-06", "draft-07", "2019-09", "2020-12"};
-    const int         numbers[] = {4, 4, 6, 7, 2019, 2020};
-    if (tree.is_object() && tree.contains("$schema") && tree["$schema"].is_string()) {
+    const int         numbers[] = {3, 4, 6, 7, 2019, 2020};
+    if (tree.is_object() && tree.contains("$schema")) {
+        if (!tree["$schema"].is_string()) {
+            throw refusal(std::string("/$schema: ") + tree["$schema"].type_name() + " is no address");
+        }
+        const auto name = tree["$schema"].get<std::string>();
         for (size_t i = 0; i < 6; i++) {
-            number =
-                tree["$schema"].get<std::string>().find(drafts[i]) != std::string::npos ? numbers[i] : number;
+            number = name.find(drafts[i]) != std::string::npos ? numbers[i] : number;
         }
     }
-    index(tree, "", "", 0);
+    index(tree, {std::make_shared<const std::string>()}, 0);
     named.emplace("", &tree);
 }
 
 const json & document::add(const std::string & text, const std::string & path) {
     parts.push_back(parse(text));
-    index(parts.back(), places[&tree].base, path, 0);
+    index(parts.back(), {place_of(tree).base, nullptr, path}, 0);
     return parts.back();
 }
 
-void document::index(const json & schema, const std::string & base, const std::string & path, int depth) {
+void document::index(const json & schema, place at, int depth) {
     if (!schema.is_object() || depth > 4 * n_max_depth || places.count(&schema) > 0) {
-        places.emplace(&schema, place{base, path});
+        places.emplace(&schema, std::move(at));
         return;
     }
-    std::string here    = base;
-    const bool  ignored = number <= 7 && schema.contains("$ref");
+    const bool ignored = number <= 7 && schema.contains("$ref");
     for (const char * const key : {"$id", "id"}) {
-        const bool known = key[0] == '$' || number == 4;
+        const bool known = key[0] == '$' || number <= 4;
         if (ignored || !known || !schema.contains(key) || !schema[key].is_string()) {
             continue;
         }
-        const std::string id = resolved(base, schema[key].get<std::string>());
+        const std::string id = resolved(*at.base, schema[key].get<std::string>());
+        if (id.size() > n_max_address) {
+            throw refusal(std::string(key) + ": an address of more than " + std::to_string(n_max_address) +
+                          " bytes");
+        }
         if (id.find('#') == std::string::npos || id.back() == '#') {
-            here = without_fragment(id);
-            named.emplace(here, &schema);
+            at.base = std::make_shared<const std::string>(without_fragment(id));
+            named.emplace(*at.base, &schema);
         } else {
             named.emplace(id, &schema); // in older drafts a fragment is an anchor
         }
@@ -162,18 +168,16 @@ void document::index(const json & schema, const std::string & base, const std::s
     }
     for (const char * const key : {"$anchor", "$dynamicAnchor"}) {
         if (schema.contains(key) && schema[key].is_string()) {
-            named.emplace(here + "#" + schema[key].get<std::string>(), &schema);
+            named.emplace(*at.base + "#" + schema[key].get<std::string>(), &schema);
             if (key[1] == 'd') {
                 dynamic[schema[key].get<std::string>()].push_back(&schema);
             }
         }
     }
-    places.emplace(&schema, place{here, path});
-    index_below(schema, here, path, depth);
+    index_below(schema, places.emplace(&schema, std::move(at)).first->second, depth);
 }
 
-void document::index_below(const json & schema, const std::string & base, const std::string & path,
-                           int depth) {
+void document::index_below(const json & schema, const place & at, int depth) {
     static const std::set<std::string> values = {"enum",     "const",    "default", "examples",   "example",
                                                  "required", "$comment", "title",   "description"};
     static const std::set<std::string> maps   = {"properties",  "patternProperties", "$defs",
@@ -182,23 +186,23 @@ void document::index_below(const json & schema, const std::string & base, const 
         if (values.count(key) > 0) {
             continue;
         }
-        const std::string below = path + pointer_part(key);
+        const std::string below = pointer_part(key);
         if (value.is_array()) {
             for (size_t i = 0; i < value.size(); i++) {
-                index(value[i], base, below + "/" + std::to_string(i), depth + 1);
+                index(value[i], {at.base, &at, below + "/" + std::to_string(i)}, depth + 1);
             }
         } else if (maps.count(key) > 0 && value.is_object()) {
             for (const auto & [name, one] : value.items()) {
-                index(one, base, below + pointer_part(name), depth + 1);
+                index(one, {at.base, &at, below + pointer_part(name)}, depth + 1);
             }
         } else {
-            index(value, base, below, depth + 1);
+            index(value, {at.base, &at, below}, depth + 1);
         }
     }
 }
 
 const json * document::find(const json & from, const std::string & reference) {
-    const std::string base     = places[&from].base;
+    const std::string base     = *place_of(from).base;
     const std::string uri      = resolved(base, reference);
     const size_t      mark     = uri.find('#');
     const std::string fragment = mark == std::string::npos ? "" : uri.substr(mark + 1);
@@ -216,8 +220,8 @@ const json * document::find(const json & from, const std::string & reference) {
         const auto anchor = named.find(without_fragment(uri) + "#" + unescaped(fragment));
         return anchor == named.end() ? nullptr : anchor->second;
     }
-    const json * at   = resource->second;
-    place        here = places[at];
+    const json *  at   = resource->second;
+    const place * here = &place_of(*at);
     for (const std::string & part : pointer_parts(unescaped(fragment))) {
         if (at->is_object() && at->contains(part)) {
             at = &(*at)[part];
@@ -228,15 +232,17 @@ const json * document::find(const json & from, const std::string & reference) {
         } else {
             return nullptr;
         }
-        here.path += pointer_part(part);
         const auto known = places.find(at);
-        here             = known != places.end() ? known->second : here;
+        if (known == places.end()) {
+            others.push_back({here->base, here, pointer_part(part)});
+        }
+        here = known == places.end() ? &others.back() : &known->second;
     }
     if (!at->is_object() && !at->is_boolean()) {
         return nullptr;
     }
     if (places.count(at) == 0) {
-        index(*at, here.base, here.path, 0);
+        index(*at, *here, 0);
     }
     return at;
 }
@@ -246,9 +252,21 @@ const json * document::find_dynamic(const std::string & name) const {
     return found != dynamic.end() && found->second.size() == 1 ? found->second[0] : nullptr;
 }
 
-std::string document::path(const json & schema) const {
+// A part that is not known, as one that stands too deep, has the root's.
+const document::place & document::place_of(const json & schema) const {
     const auto found = places.find(&schema);
-    return found == places.end() ? "" : found->second.path;
+    return found == places.end() ? places.at(&tree) : found->second;
+}
+
+std::string document::path(const json & schema) const {
+    const auto               found = places.find(&schema);
+    std::vector<std::string> parts_of;
+    for (const place * at = found == places.end() ? nullptr : &found->second; at != nullptr; at = at->above) {
+        parts_of.push_back(shortened(at->part));
+    }
+    std::string out;
+    std::for_each(parts_of.rbegin(), parts_of.rend(), [&out](const std::string & part) { out += part; });
+    return out;
 }
 
 } // namespace schema

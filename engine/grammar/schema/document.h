@@ -1,28 +1,33 @@
 // A schema's JSON: where each part stands, and what its references name. Knows the drafts; not what keywords mean.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include "util/indexed_json.h"
 
 #include <deque>
 #include <map>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace schema {
 
-using json = nlohmann::ordered_json;
+using json = indexed_json;
 
 // A keyword has no exact meaning here. what() names its path.
 struct refusal : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
+// A name as a part of a JSON pointer: "/" and the name, escaped.
+std::string pointer_part(const std::string & name);
+
 class document {
   public:
     explicit document(const std::string & text); // throws refusal
 
     const json & root() const { return tree; }
-    int          draft() const { return number; } // 4, 6, 7, 2019 or 2020
+    int          draft() const { return number; } // 3, 4, 6, 7, 2019 or 2020
 
     // The schema that a reference in this schema names; nullptr: none in the document.
     const json * find(const json & from, const std::string & reference);
@@ -33,22 +38,27 @@ class document {
 
     std::string path(const json & schema) const; // as a JSON pointer
     // A schema that stands for a part of another one has that one's path and references.
-    void stands_for(const json & made, const json & original) { places[&made] = places[&original]; }
+    void stands_for(const json & made, const json & original) { places[&made] = place_of(original); }
 
   private:
+    using address = std::shared_ptr<const std::string>;
     struct place {
-        std::string base, path;
+        address       base;
+        const place * above = nullptr; // nullptr: it is none's part
+        std::string   part;            // of the path, behind that of `above`
     };
 
-    static json parse(const std::string & text);
-    void        index(const json & schema, const std::string & base, const std::string & path, int depth);
-    void index_below(const json & schema, const std::string & base, const std::string & path, int depth);
+    static json   parse(const std::string & text);
+    const place & place_of(const json & schema) const;
+    void          index(const json & schema, place at, int depth);
+    void          index_below(const json & schema, const place & at, int depth);
 
     json                                             tree;
     std::deque<json>                                 parts; // given apart
     int                                              number = 2020;
-    std::map<const json *, place>                    places;
-    std::map<std::string, const json *>              named; // by address
+    std::map<const json *, place>                    places; // of all schemas
+    std::deque<place>                                others; // on the way to a schema in what is none
+    std::map<std::string, const json *>              named;  // by address
     std::map<std::string, std::vector<const json *>> dynamic;
 };
 

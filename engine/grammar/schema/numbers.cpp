@@ -112,9 +112,10 @@ struct progress {
     int  high     = 0;
     int  rest     = 0;     // of the multiple
     bool fraction = false; // it has one that is not 0
+    bool beyond   = false; // and one behind the digits of the multiple
     bool is_zero  = false; // the whole part is 0
 
-    auto key() const { return std::tie(phase, n, low, high, rest, fraction, is_zero); }
+    auto key() const { return std::tie(phase, n, low, high, rest, fraction, beyond, is_zero); }
     bool operator<(const progress & other) const { return key() < other.key(); }
 };
 
@@ -134,7 +135,7 @@ class digits {
         if (bounds.multiple_of) {
             n_scale        = bounds.multiple_of->fraction.size();
             multiple       = scaled(*bounds.multiple_of, n_scale, n_max_multiple);
-            n_max_fraction = (int) n_scale;
+            n_max_fraction = bounds.no_multiple ? std::max(n_max_fraction, (int) n_scale) : (int) n_scale;
         }
         n_max_fraction = bounds.fractions ? n_max_fraction : 0;
     }
@@ -196,10 +197,13 @@ class digits {
             p.high =
                 compare_digit(p.high, c, is_whole ? within.high->whole : within.high->fraction, (size_t) p.n);
         }
+        const bool is_beyond = !is_whole && (size_t) p.n >= n_scale;
         p.n++;
         p.fraction = p.fraction || (!is_whole && c != '0');
-        if (multiple > 0) {
+        if (multiple > 0 && !is_beyond) {
             p.rest = (int) (((int64_t) p.rest * 10 + (c - '0')) % multiple);
+        } else if (multiple > 0 && c != '0') {
+            p.beyond = true;
         }
         return p;
     }
@@ -233,7 +237,9 @@ class digits {
         }
         const bool is_low  = !within.low || low > 0 || (low == 0 && !within.low_open);
         const bool is_high = !within.high || high < 0 || (high == 0 && !within.high_open);
-        return is_low && is_high && (multiple == 0 || rest == 0) && (p.fraction || bounds.integers);
+        const bool divides = rest == 0 && !p.beyond;
+        return is_low && is_high && (multiple == 0 || divides != bounds.no_multiple) &&
+               (p.fraction || bounds.integers);
     }
 
     const sizes           within;

@@ -25,6 +25,7 @@ struct number_bounds {
     std::optional<decimal> low, high;
     bool                   low_open = false, high_open = false;
     std::optional<decimal> multiple_of;
+    bool                   no_multiple = false;               // it must not divide them
     bool                   integers = true, fractions = true; // which may be
     bool                   plain = false;                     // without exponents
 };

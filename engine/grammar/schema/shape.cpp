@@ -2,6 +2,7 @@
 
 #include "grammar/schema/formats.h"
 #include "grammar/schema/pattern.h"
+#include "util/utf8.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,12 +16,18 @@ static const int    n_max_depth      = 5;   // levels at which emptiness is look
 static const size_t n_max_places     = 1 << 20;
 static const size_t n_max_opposites  = 4;    // alternatives of one keyword
 static const int    n_max_references = 2000; // that lead to each other
+static const size_t n_max_warnings   = 1000;
+static const size_t n_max_overlaps   = 5;    // schemas of an anyOf that may hold at once
+static const double most_written     = 1e19; // no number is written that is so large
+
+static const json no_schemas = json::array();
 
 // Keywords of schemas that are made here; no reader of JSON puts them into the set of made ones.
-static const char * const not_pattern_key = "\x01not-pattern";
-static const char * const not_values_key  = "\x01not-values";
-static const char * const term_key        = "\x01term";
-static const char * const other_number    = "\x01other-number";
+static const char * const not_pattern_key  = "\x01not-pattern";
+static const char * const not_format_key   = "\x01not-format";
+static const char * const not_multiple_key = "\x01not-multiple";
+static const char * const term_key         = "\x01term";
+static const char * const other_number     = "\x01other-number";
 
 terms together(terms all) {
     std::sort(all.begin(), all.end());
@@ -59,6 +66,34 @@ bool same(const json & a, const json & b) {
         return equal;
     }
     return a == b;
+}
+
+// The text of a value that all values have that are the same.
+static void append_text(std::string & out, const json & v) {
+    if (v.is_array()) {
+        out += '[';
+        for (const json & one : v) {
+            append_text(out, one);
+            out += ',';
+        }
+        out += ']';
+    } else if (v.is_object()) {
+        std::map<std::string, const json *> members;
+        for (const auto & [name, one] : v.items()) {
+            members.emplace(name, &one);
+        }
+        out += '{';
+        for (const auto & [name, one] : members) {
+            out += json(name).dump() + ":";
+            append_text(out, *one);
+            out += ',';
+        }
+        out += '}';
+    } else if (v.is_number_float() && type_of(v) == of_integer && std::abs(v.get<double>()) < 1e18) {
+        out += std::to_string((int64_t) v.get<double>());
+    } else {
+        out += v.dump();
+    }
 }
 
 static unsigned types_named(const json & value) {
@@ -106,6 +141,27 @@ void normaliser::refuse(const json & at, const std::string & keyword, const std:
     warn(text + "; it is left out");
 }
 
+void normaliser::warn(const std::string & text) {
+    if (warnings.size() < n_max_warnings) {
+        warnings.insert(text);
+    }
+}
+
+std::string normaliser::text_of(const json & value) {
+    std::string out;
+    append_text(out, value);
+    budget.spend(1 + (int64_t) out.size() / 32);
+    return out;
+}
+
+const std::set<std::string> & normaliser::values_of(const json & list) {
+    const auto [entry, added] = listed.emplace(&list, std::set<std::string>());
+    for (const json & one : added ? list : no_schemas) {
+        entry->second.insert(text_of(one));
+    }
+    return entry->second;
+}
+
 const json * normaliser::make(json value, const json & original) {
     budget.spend(10);
     made_values.push_back(std::move(value));
@@ -115,22 +171,36 @@ const json * normaliser::make(json value, const json & original) {
     return out;
 }
 
-const json * normaliser::make_term(const term & t) {
-    if (!t.negated) {
-        return t.what;
-    }
-    const auto [entry, added] = made_by_term.emplace(t, nullptr);
+// A schema that stands for a term, within one that is made.
+json normaliser::term_of(const term & t) {
+    const auto [entry, added] = made_by_term.emplace(t, made_terms.size());
     if (added) {
         made_terms.push_back(t);
-        entry->second = make({{term_key, made_terms.size() - 1}}, *t.what);
     }
-    return entry->second;
+    return {{term_key, entry->second}};
+}
+
+// One of these terms holds; of equal ones the same schema.
+const json * normaliser::either(const terms & some, const json & original) {
+    const json *& known = made_by_terms[some];
+    if (known == nullptr) {
+        json all = json::array();
+        for (const term & t : some) {
+            all.push_back(term_of(t));
+        }
+        known = make({{"anyOf", std::move(all)}}, original);
+        for (const json & one : (*known)["anyOf"]) {
+            made_ones.insert(&one);
+            doc.stands_for(one, original);
+        }
+    }
+    return known;
 }
 
 std::optional<int64_t> normaliser::read_count(const json & at, const std::string & key, const json & value) {
     const bool is_count = value.is_number() && value.get<double>() >= 0 && type_of(value) == of_integer;
     if (!is_count) {
-        refuse(at, key, value.dump() + " is no count");
+        refuse(at, key, shortened(value.dump()) + " is no count");
         return std::nullopt;
     }
     return (int64_t) std::min(value.get<double>(), 1e15);
@@ -138,14 +208,15 @@ std::optional<int64_t> normaliser::read_count(const json & at, const std::string
 
 std::optional<decimal> normaliser::read_number(const json & at, const std::string & key, const json & value) {
     if (!value.is_number()) {
-        refuse(at, key, value.dump() + " is no number");
+        refuse(at, key, shortened(value.dump()) + " is no number");
         return std::nullopt;
     }
     const std::string text   = value.dump();
     const size_t      digits = (size_t) std::count_if(text.begin(), std::find(text.begin(), text.end(), 'e'),
                                                       [](char c) { return c >= '0' && c <= '9'; });
     auto              out    = read_decimal(text);
-    if (!out || (value.is_number_float() && digits > 16)) {
+    const bool        is_far = value.is_number_float() && std::abs(value.get<double>()) >= most_written;
+    if (!out || (value.is_number_float() && digits > 16 && !is_far)) {
         refuse(at, key, text + " has more digits than can be kept");
         return std::nullopt;
     }
@@ -162,7 +233,7 @@ const language * normaliser::pattern(const std::string & expression, const json 
             patterns.emplace(expression, std::make_unique<language>(::read_pattern(expression, budget)));
         return made.first->second.get();
     } catch (const pattern_error & e) {
-        refuse(at, keyword, "\"" + expression + "\": " + e.what() + " has no rule here");
+        refuse(at, keyword, "\"" + shortened(expression) + "\": " + e.what() + " has no rule here");
         return nullptr;
     }
 }
@@ -228,7 +299,7 @@ void normaliser::divide(partial p, std::vector<shape> & out, int depth) {
     const choice next = std::move(p.choices.back());
     p.choices.pop_back();
     for (const auto & alternative : next) {
-        budget.spend(20 + (int64_t) p.seen.size());
+        budget.spend(20 + (int64_t) p.seen.size() + p.made.size());
         partial q = p;
         q.todo    = alternative;
         divide(std::move(q), out, depth + 1);
@@ -275,6 +346,7 @@ void normaliser::take(partial & p, const waiting & w) {
         refuse(s, "", std::string(s.type_name()) + " is no schema");
         return;
     }
+    budget.spend((int64_t) s.size() / 4);
     check_cycles(s, 0);
     if (w.what.negated) {
         take_opposite(p, w);
@@ -283,7 +355,7 @@ void normaliser::take(partial & p, const waiting & w) {
     waiting here = w;
     if (s.contains("unevaluatedProperties") || s.contains("unevaluatedItems")) {
         here.scopes.push_back(n_scopes);
-        p.made.rest.push_back({n_scopes++, &s});
+        p.made.rest.push_back({n_scopes++, &s, w.scopes});
     }
     const bool only_reference = doc.draft() <= 7 && s.contains("$ref") && !is_made(s);
     for (const auto & [key, value] : s.items()) {
@@ -341,6 +413,8 @@ const std::map<std::string, normaliser::reader> & normaliser::readers() {
         {"uniqueItems", &n::read_unique},
         {not_pattern_key, &n::read_made},
         {not_values_key, &n::read_made},
+        {not_format_key, &n::read_made},
+        {not_multiple_key, &n::read_made},
         {term_key, &n::read_made},
     };
     return rows;
@@ -373,7 +447,7 @@ const json * normaliser::target(const json & from, const std::string & key, cons
     }
     if (to == nullptr) {
         refuse(from, key,
-               "\"" + name + "\" is not in this document" +
+               "\"" + shortened(name) + "\" is not in this document" +
                    (key == "$dynamicRef" ? ", or depends on the way to it" : ""));
     }
     return to;
@@ -436,7 +510,7 @@ void normaliser::read_reference(partial & p, const waiting & w, const std::strin
 }
 
 void normaliser::read_type(partial & p, const waiting & w, const std::string & key, const json & value) {
-    if (value.is_array() &&
+    if (doc.draft() <= 4 && value.is_array() &&
         std::any_of(value.begin(), value.end(), [](const json & one) { return one.is_object(); })) {
         choice out; // draft 3
         for (const json & one : value) {
@@ -446,11 +520,13 @@ void normaliser::read_type(partial & p, const waiting & w, const std::string & k
         p.choices.push_back(std::move(out));
         return;
     }
-    const unsigned types = types_named(value);
-    if (types == 0 && !(value.is_array() && value.empty())) {
-        refuse(*w.what.what, key, value.dump() + " is no type");
-        return;
+    for (const json & one : value.is_array() ? value : json::array({value})) {
+        if (types_named(one) == 0 || (one == "any" && doc.draft() > 4)) {
+            refuse(*w.what.what, key, shortened(one.dump()) + " is no type");
+            return;
+        }
     }
+    const unsigned types = types_named(value);
     p.made.types &= types;
     p.made.is_typed = p.made.is_typed || w.positive;
 }
@@ -460,20 +536,19 @@ void normaliser::read_values(partial & p, const waiting & w, const std::string &
         refuse(*w.what.what, key, std::string(value.type_name()) + " is no list");
         return;
     }
+    std::set<std::string> before, now;
+    for (const json & one : p.made.values ? *p.made.values : std::vector<json>()) {
+        before.insert(text_of(one));
+    }
     std::vector<json> values;
     for (const json & one : key == "enum" ? value : json::array({value})) {
-        const auto is_it = [&one](const json & other) { return same(one, other); };
-        budget.spend(1 + (int64_t) (values.size() + (p.made.values ? p.made.values->size() : 0)) / 64);
-        const bool kept = !p.made.values || std::any_of(p.made.values->begin(), p.made.values->end(), is_it);
-        const bool new_one = values.size() > 2000 || std::none_of(values.begin(), values.end(), is_it);
-        if (kept && new_one) {
+        const std::string text = text_of(one);
+        if ((!p.made.values || before.count(text) > 0) && now.insert(text).second) {
             values.push_back(one);
         }
     }
     p.made.values = std::move(values);
 }
-
-static const json no_schemas = json::array();
 
 bool normaliser::is_list(const json & at, const std::string & key, const json & value) {
     if (!value.is_array()) {
@@ -482,8 +557,17 @@ bool normaliser::is_list(const json & at, const std::string & key, const json & 
     return value.is_array();
 }
 
+bool normaliser::is_list_of_names(const json & at, const std::string & key, const json & value) {
+    const bool is_one = value.is_array() && std::all_of(value.begin(), value.end(),
+                                                        [](const json & one) { return one.is_string(); });
+    if (!is_one) {
+        refuse(at, key, shortened(value.dump()) + " is no list of names");
+    }
+    return is_one;
+}
+
 void normaliser::read_all_of(partial & p, const waiting & w, const std::string & key, const json & value) {
-    if (key == "extends" && doc.draft() != 4) {
+    if (key == "extends" && doc.draft() > 4) {
         return;
     }
     if (value.is_object()) { // draft 3's extends
@@ -503,7 +587,47 @@ void normaliser::read_any_of(partial & p, const waiting & w, const std::string &
     for (const json & one : value) {
         out.push_back({{{&one, false}, w.positive, w.scopes}});
     }
+    if (!w.scopes.empty()) {
+        add_overlaps(value, w, out);
+    }
     p.choices.push_back(std::move(out));
+}
+
+// Several at once: then all that they speak of is evaluated.
+void normaliser::add_overlaps(const json & list, const waiting & w, choice & out) {
+    const size_t n           = list.size();
+    const auto   is_together = [&](uint32_t set) {
+        for (size_t i = 0; i < n; i++) {
+            for (size_t k = 0; k < i; k++) {
+                if ((set >> i & 1) != 0 && (set >> k & 1) != 0 && is_disjoint(list[i], list[k])) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    };
+    for (uint32_t set = 0; n <= n_max_overlaps && set >> n == 0; set++) {
+        std::vector<waiting> all;
+        for (size_t i = 0; i < n; i++) {
+            if ((set >> i & 1) != 0) {
+                all.push_back({{&list[i], false}, w.positive, w.scopes});
+            }
+        }
+        if (all.size() > 1 && is_together(set)) {
+            out.push_back(std::move(all));
+        }
+    }
+    bool overlaps = false;
+    for (size_t i = 0; i < n && n > n_max_overlaps; i++) {
+        for (size_t k = 0; k < i; k++) {
+            overlaps = overlaps || !is_disjoint(list[i], list[k]);
+        }
+    }
+    if (overlaps) {
+        refuse(*w.what.what, "anyOf",
+               "more than " + std::to_string(n_max_overlaps) +
+                   " schemas that exclude each other not have no rule beside an unevaluated… keyword");
+    }
 }
 
 bool normaliser::is_disjoint(const json & a, const json & b) {
@@ -516,6 +640,41 @@ bool normaliser::is_disjoint(const json & a, const json & b) {
     return out == 1;
 }
 
+normaliser::listing normaliser::listing_of(const json & s) {
+    const json * at = &s;
+    for (int i = 0; i < 8 && has(*at, "$ref") && (*at)["$ref"].is_string(); i++) {
+        const json * to = doc.find(*at, (*at)["$ref"].get<std::string>());
+        at              = to != nullptr ? to : at;
+    }
+    listing    out;
+    const auto add = [&](const std::string & name, const json & what) {
+        if (has(what, "const")) {
+            out[name] = {text_of(what["const"])};
+        } else if (has(what, "enum") && what["enum"].is_array()) {
+            out[name] = values_of(what["enum"]);
+        }
+    };
+    add("", *at);
+    const bool is_object = has(*at, "type") && (*at)["type"] == "object" && has(*at, "properties") &&
+                           has(*at, "required") && (*at)["required"].is_array();
+    for (const json & name : is_object ? (*at)["required"] : no_schemas) {
+        if (name.is_string() && has((*at)["properties"], name.get_ref<const std::string &>().c_str())) {
+            add("/" + name.get<std::string>(), (*at)["properties"][name.get<std::string>()]);
+        }
+    }
+    for (const auto & [name, values] : out) {
+        budget.spend(1 + (int64_t) values.size());
+    }
+    return out;
+}
+
+// Whether two sorted sets have nothing in common.
+static bool is_apart(const std::set<std::string> & a, const std::set<std::string> & b) {
+    return a.size() <= b.size()
+               ? std::none_of(a.begin(), a.end(), [&](const auto & one) { return b.count(one) > 0; })
+               : is_apart(b, a);
+}
+
 // Each alternative, and the opposites of all others that it does not exclude anyway.
 void normaliser::read_one_of(partial & p, const waiting & w, const std::string & key, const json & value) {
     choice       out;
@@ -523,11 +682,22 @@ void normaliser::read_one_of(partial & p, const waiting & w, const std::string &
     if (!is_list(*w.what.what, key, value)) {
         return;
     }
+    std::vector<listing> listings;
     for (const json & one : list) {
-        std::vector<waiting> all = {{{&one, false}, w.positive, w.scopes}};
-        for (const json & other : list) {
-            if (&one != &other && !is_disjoint(one, other)) {
-                all.insert(all.begin(), {{&other, true}, false, {}}); // taken last
+        listings.push_back(listing_of(one));
+    }
+    const auto differ = [&](size_t i, size_t k) {
+        budget.spend(1);
+        return std::any_of(listings[i].begin(), listings[i].end(), [&](const auto & one) {
+            const auto other = listings[k].find(one.first);
+            return other != listings[k].end() && is_apart(one.second, other->second);
+        });
+    };
+    for (size_t i = 0; i < list.size(); i++) {
+        std::vector<waiting> all = {{{&list[i], false}, w.positive, w.scopes}};
+        for (size_t k = 0; k < list.size(); k++) {
+            if (i != k && !differ(i, k) && !is_disjoint(list[i], list[k])) {
+                all.insert(all.begin(), {{&list[k], true}, false, {}}); // taken last
             }
         }
         out.push_back(std::move(all));
@@ -595,7 +765,11 @@ void normaliser::read_pattern(partial & p, const waiting & w, const std::string 
 }
 
 void normaliser::read_format(partial & p, const waiting & w, const std::string & key, const json & value) {
-    if (!value.is_string() || (p.made.types & of_string) == 0) {
+    if (!value.is_string()) {
+        refuse(*w.what.what, key, shortened(value.dump()) + " is no name of a format");
+        return;
+    }
+    if ((p.made.types & of_string) == 0) {
         return;
     }
     const std::string name = value.get<std::string>();
@@ -604,7 +778,7 @@ void normaliser::read_format(partial & p, const waiting & w, const std::string &
         static const std::set<std::string> of_numbers = {"int32",  "int64", "float",
                                                          "double", "int",   "integer"};
         if (of_numbers.count(name) == 0) {
-            warn(doc.path(*w.what.what) + "/" + key + ": \"" + name +
+            warn(doc.path(*w.what.what) + "/" + key + ": \"" + shortened(name) +
                  "\" is not known here, and says nothing");
         }
         return;
@@ -638,7 +812,10 @@ void normaliser::read_bound(partial & p, const waiting & w, const std::string & 
 
 void normaliser::read_multiple(partial & p, const waiting & w, const std::string & key, const json & value) {
     p.made.implied |= w.positive ? of_integer | of_other : 0u;
-    if (const auto d = read_number(*w.what.what, key, value); d && !d->is_zero()) {
+    const auto d = read_number(*w.what.what, key, value);
+    if (d && (d->is_zero() || d->negative)) {
+        refuse(*w.what.what, key, value.dump() + " is not above 0");
+    } else if (d) {
         p.made.multiples.push_back(*d);
         p.made.multiples_at = w.what.what;
     }
@@ -658,21 +835,18 @@ void normaliser::read_object(partial & p, const waiting & w, const std::string &
 }
 
 void normaliser::read_required(partial & p, const waiting & w, const std::string & key, const json & value) {
-    if (!value.is_array()) {
-        return; // draft 3 has booleans at the properties
+    if (value.is_boolean() && doc.draft() == 3) {
+        return; // it stands at the property
     }
-    (void) key;
+    if (!is_list_of_names(*w.what.what, key, value)) {
+        return;
+    }
     p.made.implied |= w.positive ? of_object : 0u;
     for (const json & name : value) {
-        if (!name.is_string()) {
-            continue;
-        }
-        const auto text = name.get<std::string>();
-        for (auto * list : {&p.made.required, &p.made.required_positive}) {
-            const bool wanted = list == &p.made.required || w.positive;
-            if (wanted && std::find(list->begin(), list->end(), text) == list->end()) {
-                list->push_back(text);
-            }
+        budget.spend(2);
+        p.made.required.add(name.get<std::string>());
+        if (w.positive) {
+            p.made.required_positive.add(name.get<std::string>());
         }
     }
 }
@@ -682,6 +856,13 @@ void normaliser::read_dependent(partial & p, const waiting & w, const std::strin
     if (!value.is_object()) {
         refuse(s, key, std::string(value.type_name()) + " is no object");
         return;
+    }
+    for (const auto & [name, then] : value.items()) {
+        const bool is_schema = key != "dependentRequired" && (then.is_object() || then.is_boolean());
+        const bool is_name   = then.is_string() && doc.draft() == 3;
+        if (!is_schema && !is_name && !is_list_of_names(s, key + pointer_part(name), then)) {
+            return;
+        }
     }
     p.made.implied |= w.positive ? of_object : 0u;
     for (const auto & [name, then] : value.items()) {
@@ -726,12 +907,14 @@ void normaliser::read_contains(partial & p, const waiting & w, const std::string
     };
     (void) key;
     p.made.implied |= w.positive ? of_array : 0u;
-    p.made.contains.push_back({{&value, false}, &s, read("minContains", 1), read("maxContains", -1)});
+    p.made.contains.push_back(
+        {{&value, false}, &s, read("minContains", 1), read("maxContains", -1), w.scopes});
 }
 
 void normaliser::read_unique(partial & p, const waiting & w, const std::string & key, const json & value) {
-    (void) key;
-    if (value.is_boolean() && value.get<bool>()) {
+    if (!value.is_boolean()) {
+        refuse(*w.what.what, key, shortened(value.dump()) + " is neither true nor false");
+    } else if (value.get<bool>()) {
         p.made.unique = w.what.what;
     }
 }
@@ -742,6 +925,14 @@ void normaliser::read_made(partial & p, const waiting & w, const std::string & k
     }
     if (key == term_key) {
         p.todo.insert(p.todo.begin(), {made_terms[value.get<size_t>()], false, {}});
+    } else if (key == not_format_key) {
+        p.made.not_texts.push_back(format_language(value.get<std::string>()));
+        p.made.texts_key += "\n-f" + value.get<std::string>();
+    } else if (key == not_multiple_key) {
+        if (const auto d = read_number(*w.what.what, "multipleOf", value); d && !d->is_zero()) {
+            p.made.not_multiples.push_back(*d);
+            p.made.multiples_at = w.what.what;
+        }
     } else if (key == not_values_key) {
         for (const json & one : value) {
             p.made.other_than.push_back(one);
@@ -761,19 +952,13 @@ void normaliser::add_opposite(choice & out, const json & made, const json & s) {
     out.push_back({{{make(made, s), false}, false, {}}});
 }
 
-// An alternative in which a member, or the items, must be the opposite of a schema: at `key`, and at `name` in it.
-void normaliser::add_opposite_below(choice & out, json made, const json & s, const json & below,
-                                    const char * key, const std::string & name) {
-    const json opposite = *make_term({&below, true});
-    if (std::string(key) == "properties") {
-        made[key][name] = opposite;
-    } else {
-        made[key] = opposite;
-    }
-    const json * kept = make(made, s);
-    const json * part = std::string(key) == "properties" ? &(*kept)[key][name] : &(*kept)[key];
-    made_ones.insert(part);
-    doc.stands_for(*part, below);
+// An alternative in which a member, or the items, must fit a term. at: where it stands in `made`, as a JSON pointer.
+void normaliser::add_below(choice & out, json made, const json & s, const std::string & at, const term & t) {
+    const json::json_pointer place(at);
+    made[place]       = term_of(t);
+    const json * kept = make(std::move(made), s);
+    made_ones.insert(&kept->at(place));
+    doc.stands_for(kept->at(place), *t.what);
     out.push_back({{{kept, false}, false, {}}});
 }
 
@@ -799,7 +984,14 @@ std::optional<bool> normaliser::oppose_values(const std::string & key, const jso
         return true;
     }
     if (key == "format") {
-        return !value.is_string() || find_format(value.get<std::string>()) == nullptr;
+        if (value.is_string() && find_format(value.get<std::string>()) != nullptr) {
+            add_opposite(out, {{"type", "string"}, {not_format_key, value}}, s);
+        }
+        return true;
+    }
+    if (key == "multipleOf" || key == "divisibleBy") {
+        add_opposite(out, {{"type", "number"}, {not_multiple_key, value}}, s);
+        return true;
     }
     return std::nullopt;
 }
@@ -872,7 +1064,7 @@ std::optional<bool> normaliser::oppose_others(const std::string & key, const jso
         out.push_back({{{&value, false}, false, {}}});
         return true;
     }
-    if (key == "$ref") {
+    if (key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef") {
         if (const json * to = target(*w.what.what, key, value)) {
             out.push_back({opposite_of(*to)});
         }
@@ -885,41 +1077,117 @@ std::optional<bool> normaliser::oppose_members(const std::string & key, const js
                                                choice & out) {
     const json & s = *w.what.what;
     if (key == "required") {
-        for (const json & name : value.is_array() ? value : json::array()) {
+        for (const json & name : value.is_array() ? value : no_schemas) {
             add_opposite(out, {{"type", "object"}, {"properties", {{name.get<std::string>(), false}}}}, s);
         }
         return true;
     }
-    if (key == "properties") {
+    if (key == "properties" && value.is_object()) {
         for (const auto & [name, one] : value.items()) {
             if (one != true) {
-                add_opposite_below(out, {{"type", "object"}, {"required", json::array({name})}}, s, one,
-                                   "properties", name);
+                add_below(out, {{"type", "object"}, {"required", json::array({name})}}, s,
+                          "/properties" + pointer_part(name), {&one, true});
             }
         }
         return true;
     }
-    if (key == "items" && !s.contains("prefixItems") && !value.is_array()) {
-        if (value == false) {
-            add_opposite(out, {{"type", "array"}, {"minItems", 1}}, s);
-        } else if (!value.is_boolean()) {
-            add_opposite_below(out, {{"type", "array"}}, s, value, "contains", "");
-        }
-        return true;
+    if (key == "patternProperties" && value.is_object()) { // it says nothing if it allows everything
+        return std::all_of(value.begin(), value.end(),
+                           [](const json & one) { return one == true || one == json::object(); });
     }
-    if (key == "contains" && !s.contains("minContains") && !s.contains("maxContains")) {
-        add_opposite_below(out, {{"type", "array"}}, s, value, "items", "");
-        return true;
-    }
-    if (key == "additionalProperties" || key == "additionalItems" || key == "uniqueItems") {
-        return value.is_boolean() && value.get<bool>() == (key[0] == 'a'); // then it says nothing
+    if (key == "additionalProperties" || key == "propertyNames") {
+        return value == true || value == json::object();
     }
     return std::nullopt;
 }
 
+std::optional<bool> normaliser::oppose_items(const std::string & key, const json & value, const waiting & w,
+                                             choice & out) {
+    const json & s       = *w.what.what;
+    const bool   by_rank = key == "prefixItems" || (key == "items" && value.is_array());
+    if (by_rank) {
+        json before = json::array();
+        for (const json & one : value.is_array() ? value : no_schemas) {
+            const std::string at = "/prefixItems/" + std::to_string(before.size());
+            if (one != true) {
+                add_below(out, {{"type", "array"}, {"prefixItems", before}, {"minItems", before.size() + 1}},
+                          s, at, {&one, true});
+            }
+            before.push_back(true);
+        }
+        return before.size() <= n_max_opposites;
+    }
+    const bool additional = key == "additionalItems";
+    if (key == "items" || additional) { // of those behind the first ones
+        const char * const first = additional ? "items" : "prefixItems";
+        const size_t       n     = has(s, first) && s[first].is_array() ? s[first].size() : 0;
+        if (additional && n == 0) {
+            return true; // it says nothing
+        }
+        if (value == false) {
+            add_opposite(out, {{"type", "array"}, {"minItems", n + 1}}, s);
+        } else if (!value.is_boolean() && n == 0) {
+            add_below(out, {{"type", "array"}}, s, "/contains", {&value, true});
+        }
+        return value.is_boolean() || n == 0;
+    }
+    if (key == "contains") {
+        const bool counts = doc.draft() >= 2019;
+        const auto count  = [&](const char * name) {
+            return counts && s.contains(name) ? read_count(s, name, s[name]) : std::nullopt;
+        };
+        const int64_t low = count("minContains").value_or(1);
+        if (low == 1) {
+            add_below(out, {{"type", "array"}}, s, "/items", {&value, true});
+        } else if (low > 1) {
+            add_below(out, {{"type", "array"}, {"minContains", 0}, {"maxContains", low - 1}}, s, "/contains",
+                      {&value, false});
+        }
+        if (const auto high = count("maxContains")) {
+            add_below(out, {{"type", "array"}, {"minContains", *high + 1}}, s, "/contains", {&value, false});
+        }
+        return true;
+    }
+    if (key == "uniqueItems") {
+        return value == false;
+    }
+    return std::nullopt;
+}
+
+std::optional<bool> normaliser::oppose_dependent(const std::string & key, const json & value,
+                                                 const waiting & w, choice & out) {
+    const json & s = *w.what.what;
+    if (key == "if") {
+        for (const bool holds : {true, false}) {
+            const char * const branch = holds ? "then" : "else";
+            if (s.contains(branch)) {
+                out.push_back({{{&s[branch], true}, false, {}}, {{&value, !holds}, false, {}}});
+            }
+        }
+        return true;
+    }
+    if (key != "dependentRequired" && key != "dependentSchemas" && key != "dependencies") {
+        return std::nullopt;
+    }
+    for (const auto & [name, then] : value.is_object() ? value.items() : no_schemas.items()) {
+        const json present = {{"type", "object"}, {"required", json::array({name})}};
+        if (!then.is_array() && !then.is_string()) {
+            out.push_back({{{&then, true}, false, {}}, {{make(present, s), false}, false, {}}});
+            continue;
+        }
+        for (const json & other : then.is_array() ? then : json::array({then})) {
+            json made                                    = present;
+            made["properties"][other.get<std::string>()] = false;
+            add_opposite(out, made, s);
+        }
+    }
+    return true;
+}
+
 bool normaliser::oppose(const std::string & key, const json & value, const waiting & w, choice & out) {
-    for (const auto by : {&normaliser::oppose_values, &normaliser::oppose_bounds, &normaliser::oppose_others,
-                          &normaliser::oppose_members}) {
+    for (const auto by :
+         {&normaliser::oppose_values, &normaliser::oppose_bounds, &normaliser::oppose_others,
+          &normaliser::oppose_members, &normaliser::oppose_items, &normaliser::oppose_dependent}) {
         if (const auto found = (this->*by)(key, value, w, out)) {
             return *found;
         }
@@ -931,7 +1199,11 @@ bool normaliser::oppose(const std::string & key, const json & value, const waiti
 // is none.
 bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) {
     std::set<std::string> names;
+    bool                  is_closed = !given.open; // no other name comes
     for (const part & one : p.made.objects) {
+        is_closed =
+            is_closed || (has(*one.what, "additionalProperties") && !has(*one.what, "patternProperties") &&
+                          (*one.what)["additionalProperties"] == false);
         if (has(*one.what, "properties")) {
             for (const auto & [name, value] : (*one.what)["properties"].items()) {
                 names.insert(name);
@@ -957,11 +1229,20 @@ bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) 
         }
     }
     for (const std::string & name : names) {
-        if (out.size() - n_before < n_max_opposites && !is_listed(name)) {
+        budget.spend(1);
+        if (!is_listed(name)) {
             add_opposite(out, {{"type", "object"}, {"required", json::array({name})}}, s);
         }
+        if (out.size() - n_before > n_max_opposites) {
+            return false;
+        }
     }
-    return out.size() > n_before;
+    return is_closed || out.size() > n_before;
+}
+
+// Of a keyword whose opposite has no rule.
+static unsigned type_spoken_of(const std::string & key) {
+    return key.find("Items") != std::string::npos || key == "items" ? of_array : of_object;
 }
 
 void normaliser::take_opposite(partial & p, const waiting & w) {
@@ -983,14 +1264,15 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
             continue;
         }
         const bool closes = key == "additionalProperties" && value == false;
-        if (closes ? !oppose_closed(p, s, out) : !oppose(key, value, w, out)) {
+        if ((closes ? !oppose_closed(p, s, out) : !oppose(key, value, w, out)) &&
+            (p.made.types & type_spoken_of(key)) != 0) {
             without = key;
         }
     }
     if (n_left_out != n_before) {
         return; // of the opposite of what is not known nothing is known
     }
-    if (out.empty() && !without.empty()) {
+    if (!without.empty()) {
         refuse(s, without, "the opposite of this keyword has no rule here (for not, oneOf, if)");
         return;
     }
@@ -1008,6 +1290,15 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
 //
 // members
 //
+
+// Adds the keywords that see another one of their kind, which evaluates all that is left.
+static void see_all(const shape & s, const char * keyword, std::vector<int> & covered) {
+    for (const auto & r : s.rest) {
+        if (has(*r.what, keyword)) {
+            covered.insert(covered.end(), r.scopes.begin(), r.scopes.end());
+        }
+    }
+}
 
 // The schemas that a property must fit: that of its name, those of the patterns that match, else that of all others.
 // name: nullptr for a free name. matches: of an expression and the schema that has it; nullopt: it is not known, so that
@@ -1039,6 +1330,7 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
             covered.insert(covered.end(), one.scopes.begin(), one.scopes.end());
         }
     }
+    see_all(s, "unevaluatedProperties", covered);
     for (const auto & r : s.rest) {
         if (has(*r.what, "unevaluatedProperties") &&
             std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
@@ -1049,6 +1341,7 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
 }
 
 terms normaliser::property(const shape & s, const std::string & name) {
+    budget.spend(1 + (int64_t) (s.objects.size() + s.rest.size()) / 16);
     const auto matches = [&](const std::string & expression, const json & what) {
         const language * l = pattern(expression, what, "patternProperties");
         return l == nullptr ? std::nullopt : std::optional(l->holds(name));
@@ -1082,11 +1375,21 @@ terms normaliser::item(const shape & s, size_t i) {
             covered.insert(covered.end(), one.scopes.begin(), one.scopes.end());
         }
     }
+    see_all(s, "unevaluatedItems", covered);
     for (const auto & r : s.rest) {
-        if (has(*r.what, "unevaluatedItems") &&
-            std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
-            out.push_back({&(*r.what)["unevaluatedItems"], false});
+        if (!has(*r.what, "unevaluatedItems") ||
+            std::find(covered.begin(), covered.end(), r.scope) != covered.end()) {
+            continue;
         }
+        const json & what = (*r.what)["unevaluatedItems"];
+        terms        some = {{&what, false}};
+        for (const auto & c : s.contains) { // what it has found counts as evaluated since 2020-12
+            const bool seen = std::find(c.scopes.begin(), c.scopes.end(), r.scope) != c.scopes.end();
+            if (seen && doc.draft() >= 2020) {
+                some.push_back(c.what);
+            }
+        }
+        out.push_back({some.size() == 1 ? &what : either(some, *r.what), false});
     }
     return together(std::move(out));
 }
@@ -1116,8 +1419,11 @@ bool normaliser::is_dead(const shape & s, int depth) {
     if ((types & of_object) != 0) {
         bool dead = s.max_properties >= 0 &&
                     s.max_properties < std::max(s.min_properties, (int64_t) s.required.size());
-        for (size_t i = 0; i < s.required.size() && !dead && depth < n_max_depth; i++) {
-            const terms all = property(s, s.required[i]);
+        for (const std::string & name : s.required) {
+            if (dead || depth >= n_max_depth) {
+                break;
+            }
+            const terms all = property(s, name);
             dead            = !all.empty() && is_empty(all, depth + 1);
         }
         types &= dead ? ~of_object : of_all;

@@ -50,6 +50,26 @@ enum : unsigned {
     of_all     = 127,
 };
 
+// Names in the order in which they came, each once.
+class name_list {
+  public:
+    bool add(const std::string & name) {
+        const bool is_new = known.insert(name).second;
+        if (is_new) {
+            all.push_back(name);
+        }
+        return is_new;
+    }
+    bool   has(const std::string & name) const { return known.count(name) > 0; }
+    size_t size() const { return all.size(); }
+    auto   begin() const { return all.begin(); }
+    auto   end() const { return all.end(); }
+
+  private:
+    std::vector<std::string> all;
+    std::set<std::string>    known;
+};
+
 // A schema whose keywords say what the members of an object, or the items of an array, are.
 struct part {
     const json *     what;
@@ -71,19 +91,20 @@ struct shape {
     std::vector<const language *> texts, not_texts;
     std::string                   texts_key; // their names
     number_bounds                 numbers;
-    std::vector<decimal>          multiples;
+    std::vector<decimal>          multiples, not_multiples;
     const json *                  multiples_at = nullptr; // where they stand
 
-    std::vector<part>        objects;
-    std::vector<std::string> required, required_positive;
-    std::vector<term>        names; // of properties
-    int64_t                  min_properties = 0, max_properties = -1;
-    const json *             min_properties_at = nullptr;
+    std::vector<part> objects;
+    name_list         required, required_positive;
+    std::vector<term> names; // of properties
+    int64_t           min_properties = 0, max_properties = -1;
+    const json *      min_properties_at = nullptr;
 
     struct contained {
-        term         what;
-        const json * place;
-        int64_t      low, high; // high -1: no limit
+        term             what;
+        const json *     place;
+        int64_t          low, high; // high -1: no limit
+        std::vector<int> scopes;    // the unevaluatedItems that see it
     };
     std::vector<part>      arrays;
     std::vector<contained> contains;
@@ -91,11 +112,21 @@ struct shape {
     const json *           unique = nullptr; // where it stands
 
     struct unevaluated {
-        int          scope;
-        const json * what; // the schema that has the keyword
+        int              scope;
+        const json *     what;   // the schema that has the keyword
+        std::vector<int> scopes; // of others that see it
     };
     std::vector<unevaluated> rest;
+
+    // What a copy costs.
+    int64_t size() const {
+        return (int64_t) (other_than.size() + required.size() + required_positive.size() + objects.size() +
+                          arrays.size() + names.size() + texts_key.size() / 16);
+    }
 };
+
+// A keyword of schemas that are made here: the values that one is not.
+constexpr const char * not_values_key = "\x01not-values";
 
 // Whether a value is what schemas allow; `perhaps` where a keyword was left out.
 enum class truth { no, perhaps, yes };
@@ -124,7 +155,7 @@ class normaliser {
     const language * pattern(const std::string & expression, const json & at, const char * keyword);
     // Throws, or remembers a warning: the keyword is left out.
     void refuse(const json & at, const std::string & keyword, const std::string & why);
-    void warn(const std::string & text) { warnings.insert(text); }
+    void warn(const std::string & text);
 
     std::set<std::string> warnings;
 
@@ -158,11 +189,14 @@ class normaliser {
                                       choice & out);
     std::optional<bool> oppose_members(const std::string & key, const json & value, const waiting & w,
                                        choice & out);
+    std::optional<bool> oppose_items(const std::string & key, const json & value, const waiting & w,
+                                     choice & out);
+    std::optional<bool> oppose_dependent(const std::string & key, const json & value, const waiting & w,
+                                         choice & out);
     bool                oppose_closed(const partial & p, const json & s, choice & out);
     bool                oppose(const std::string & key, const json & value, const waiting & w, choice & out);
     void                add_opposite(choice & out, const json & made, const json & s);
-    void add_opposite_below(choice & out, json made, const json & s, const json & below, const char * key,
-                            const std::string & name);
+    void add_below(choice & out, json made, const json & s, const std::string & at, const term & t);
 
     void read_reference(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_type(partial & p, const waiting & w, const std::string & key, const json & value);
@@ -186,12 +220,21 @@ class normaliser {
     void read_unique(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_made(partial & p, const waiting & w, const std::string & key, const json & value);
 
-    bool                   is_disjoint(const json & a, const json & b);
+    bool is_disjoint(const json & a, const json & b);
+    // The values of a list, each as a text that equal ones share.
+    const std::set<std::string> & values_of(const json & list);
+    // The values that a schema surely has, or that members have of which it surely has one, by name ("": its own).
+    using listing = std::map<std::string, std::set<std::string>>;
+    listing                listing_of(const json & s);
+    void                   add_overlaps(const json & list, const waiting & w, choice & out);
+    std::string            text_of(const json & value);
     bool                   is_dead(const shape & s, int depth);
     const json *           make(json value, const json & original);
-    const json *           make_term(const term & t);
+    json                   term_of(const term & t);
+    const json *           either(const terms & some, const json & original);
     const json *           target(const json & from, const std::string & key, const json & value);
     bool                   is_list(const json & at, const std::string & key, const json & value);
+    bool                   is_list_of_names(const json & at, const std::string & key, const json & value);
     bool                   is_made(const json & s) const { return made_ones.count(&s) > 0; }
     std::optional<int64_t> read_count(const json & at, const std::string & key, const json & value);
     std::optional<decimal> read_number(const json & at, const std::string & key, const json & value);
@@ -214,11 +257,13 @@ class normaliser {
 
     std::map<terms, std::unique_ptr<std::vector<shape>>> known;
     std::map<std::pair<const json *, const json *>, int> disjoint; // 1: yes, 0: no or not yet known
+    std::map<const json *, std::set<std::string>>        listed;   // by list
     std::map<std::string, std::unique_ptr<language>>     patterns;
     std::deque<json>                                     made_values;
     std::set<const json *>                               made_ones;
     std::vector<term>                                    made_terms;
-    std::map<term, const json *>                         made_by_term;
+    std::map<term, size_t>                               made_by_term;
+    std::map<terms, const json *>                        made_by_terms;
     std::set<terms>                                      active; // emptiness is being looked for
     std::map<const json *, int> ways;           // 1: references from it are followed, 2: they end
     std::set<const json *>      cut;            // schemas whose reference is left out

@@ -104,12 +104,15 @@ std::optional<truth> normaliser::validity_by_others(const std::string & key, con
         return to == nullptr ? truth::perhaps : fits(*to);
     }
     if (key == "enum" || key == "const") {
-        const auto is_it = [&](const json & v) { return same(v, value); };
         if (key == "enum" && !keyword.is_array()) {
             refuse(s, key, std::string(keyword.type_name()) + " is no list");
             return truth::perhaps;
         }
-        return truth_of(key == "const" ? is_it(keyword) : std::any_of(keyword.begin(), keyword.end(), is_it));
+        budget.spend(1 + (int64_t) value.size());
+        return truth_of(key == "const" ? same(keyword, value) : values_of(keyword).count(text_of(value)) > 0);
+    }
+    if (key == not_values_key && is_made(s)) {
+        return truth_of(values_of(keyword).count(text_of(value)) == 0);
     }
     return std::nullopt;
 }
@@ -144,7 +147,9 @@ bool normaliser::is_valid_number(const decimal & d, const shape & s) {
     const int             high = n.high ? compare(d, *n.high) : -1;
     return (low > 0 || (low == 0 && !n.low_open)) && (high < 0 || (high == 0 && !n.high_open)) &&
            std::all_of(s.multiples.begin(), s.multiples.end(),
-                       [&](const decimal & m) { return is_multiple(d, m); });
+                       [&](const decimal & m) { return is_multiple(d, m); }) &&
+           std::none_of(s.not_multiples.begin(), s.not_multiples.end(),
+                        [&](const decimal & m) { return is_multiple(d, m); });
 }
 
 truth normaliser::validity_of_array(const json & value, const shape & s, int depth) {
@@ -219,9 +224,7 @@ truth normaliser::validity_by(const std::string & key, const json & keyword, con
     truth         out  = truth::yes;
     if (!p.todo.empty()) { // a term of a schema that was made
         out = all_of(p.todo, [&](const waiting & w) { return validity(value, w.what, depth + 1); });
-    } else if ((made.types & type_of(value)) == 0 ||
-               std::any_of(made.other_than.begin(), made.other_than.end(),
-                           [&](const json & v) { return same(v, value); })) {
+    } else if ((made.types & type_of(value)) == 0) {
         out = truth::no;
     } else if (value.is_string()) {
         out = truth_of(is_valid_text(value.get<std::string>(), made));
