@@ -13,12 +13,13 @@
 
 namespace schema {
 
-static const size_t  n_max_unique   = 8;   // values of a list whose items are in any order, each at most once
-static const size_t  n_max_listed   = 500; // values of such a list
-static const size_t  n_max_any      = 8;   // properties that may come in any order
-static const size_t  n_max_classes  = 64;  // of names, by the patterns that they match
-static const size_t  n_max_members  = 4000; // named properties of an object
-static const size_t  n_max_contains = 4;    // at one place
+static const size_t  n_max_unique    = 8; // values of a list whose items are in any order, each at most once
+static const size_t  n_max_listed    = 500;   // values of such a list
+static const int64_t n_max_composite = 10000; // lists and objects among the values of a place
+static const size_t  n_max_any       = 8;     // properties that may come in any order
+static const size_t  n_max_classes   = 64;    // of names, by the patterns that they match
+static const size_t  n_max_members   = 4000;  // named properties of an object
+static const size_t  n_max_contains  = 4;     // at one place
 static const int64_t n_max_counted_states = 150000;
 static const size_t  n_far                = 19; // digits of a bound that no number comes near
 static const size_t  n_max_alternatives   = 64; // values; more of them are written as a tree
@@ -291,6 +292,12 @@ void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & 
         }
     };
     if (s.values) {
+        const auto n_composite = std::count_if(s.values->begin(), s.values->end(), is_composite);
+        if (n_composite > n_max_composite) {
+            throw grammar_error("it is too large: " + std::to_string(n_composite) +
+                                " lists and objects as values, of which there may be " +
+                                std::to_string(n_max_composite));
+        }
         std::vector<std::string> tree;
         for (const json & value : *s.values) {
             sequence out;

@@ -133,7 +133,8 @@ static bool has(const json & s, const char * key) {
 //
 
 void normaliser::refuse(const json & at, const std::string & keyword, const std::string & why) {
-    const std::string text = doc.path(at) + (keyword.empty() ? "" : "/" + keyword) + ": " + why;
+    const std::string place = doc.path(at) + (keyword.empty() ? "" : "/" + keyword);
+    const std::string text  = place + (place.empty() ? "" : ": ") + why;
     if (!given.lenient) {
         throw refusal(text + "; with \"lenient\": true it is left out");
     }
