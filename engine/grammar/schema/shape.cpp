@@ -1086,8 +1086,9 @@ std::optional<bool> normaliser::oppose_members(const std::string & key, const js
     if (key == "properties" && value.is_object()) {
         for (const auto & [name, one] : value.items()) {
             if (one != true) {
-                add_below(out, {{"type", "object"}, {"required", json::array({name})}}, s,
-                          "/properties" + pointer_part(name), {&one, true});
+                const json made = {
+                    {"type", "object"}, {"required", json::array({name})}, {"properties", json::object()}};
+                add_below(out, made, s, "/properties" + pointer_part(name), {&one, true});
             }
         }
         return true;
