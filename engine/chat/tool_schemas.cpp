@@ -2,6 +2,7 @@
 
 #include "util/indexed_json.h"
 #include "util/json.h"
+#include "util/utf8.h"
 
 #include <json-schema-to-grammar.h> // llama.cpp's common/
 
@@ -91,7 +92,7 @@ namespace {
 
 // A tool as the client has sent it.
 struct sent_tool {
-    std::string name; // of its schema
+    std::string name; // in messages; where its schema stands differs between the APIs
     std::string document;
     bool        strict = false, held = false;
 };
@@ -106,9 +107,10 @@ std::string document_of(const indexed_json & function) {
 std::vector<sent_tool> read_tools(const std::string & text) {
     std::vector<sent_tool> out;
     const auto             tools = indexed_json::parse(text.empty() ? "[]" : text);
-    for (size_t i = 0; i < tools.size(); i++) {
-        const auto & function = tools[i].at("function");
-        out.push_back({"tools[" + std::to_string(i) + "].function.parameters", document_of(function),
+    for (const auto & tool : tools) {
+        const auto &      function = tool.at("function");
+        const std::string name     = shortened(function.at("name").get<std::string>());
+        out.push_back({"the tool \"" + name + "\"", document_of(function),
                        function.value("strict", indexed_json()) == true});
     }
     return out;

@@ -26,7 +26,7 @@ grammar_rules read_json_schema(const std::string & text, const schema::options &
 // The parameters of a tool, or a part of them, as the arguments of a call.
 struct tool_schema {
     schema::call_schema call;
-    std::string         name;           // the field, as tools[0].function.parameters
+    std::string         name;           // for messages
     bool                strict = false; // what has no exact meaning is refused
 };
 

@@ -257,7 +257,9 @@ def play(seeds: range, judged: Judge, found: Found) -> None:
     found.schemas += len(said)
     found.refused.update(one["error"].partition(": ")[0].rpartition("/")[2] for one in said if "error" in one)
     taken = [(game, one.get("texts") or []) for game, one in zip(games, said, strict=True)]
-    refused = [game for game, one in zip(games, said, strict=True) if one.get("error", "").endswith(NONE_FITS)]
+    refused = [
+        game for game, one in zip(games, said, strict=True) if one.get("error", "").endswith(NONE_FITS)
+    ]
     judge_refusals([game for game in refused if game[3]["open"]], judged, found)
     judge_texts(taken, judged, found)
     judge_values(taken, judged, found)

@@ -190,7 +190,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"tools": [{"type": "stick"}]}, "messages", "Unsupported tool type"),
     ({"tools": TOOLS, "regex": "a"}, "tools", "only one of tools"),
     ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
-    ({"tools": [strict(tool("t", **{"$ref": "#"}))]}, "tools", r"tools\[0\].function.parameters: /\$ref: "),
+    ({"tools": [strict(tool("t", **{"$ref": "#"}))]}, "tools", r'the tool "t": /\$ref: '),
     (
         {"json_schema": {"$ref": "#/$defs/none"}},
         "json_schema",

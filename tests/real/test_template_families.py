@@ -145,7 +145,7 @@ def test_arguments_obey_the_whole_schema(family: Any) -> None:
     made = [call["arguments"] for i in ended for call in message(strict, i)["calls"]]
     assert {one for one in made if faults(one)} == set()
     assert made or message(strict, 0)["reasoning"] or name in ENDLESS
-    where = "tools[0].function.parameters: /properties/a/uniqueItems: "
+    where = 'the tool "weather": /properties/a/uniqueItems: '
     assert refused.events[-1]["message"].startswith(where)
     assert warned.start["warnings"][0].startswith(where)
 

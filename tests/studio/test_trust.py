@@ -167,6 +167,28 @@ def test_a_choice_before_a_word_is_not_glued_to_it(page: Page) -> None:
     expect(editor(page)).to_have_value("Tom saw a fox. Then he left.")
 
 
+def test_an_own_version_is_not_glued_to_the_text(page: Page) -> None:
+    settings(page, **listed(" a fox."))
+    ask(page, "Tom saw ")
+    press(cards(page).first.get_by_role("button", name="Edit"))
+    page.get_by_label("Your version").fill("a cat.")
+    press(page.get_by_role("button", name="Save as another version"))
+    press(cards(page).filter(has_text="a cat.").locator(".text"))
+    expect(editor(page)).to_have_value("Tom saw a cat.")
+
+
+def test_redo_shows_what_it_does_again(page: Page) -> None:
+    compose(page, OPENING)
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("Now. ")
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" And")
+    for name in ("Undo", "Undo", "Redo"):
+        press(page.get_by_role("button", name=name))
+    page.keyboard.type("Well. ")
+    expect(editor(page)).to_have_value(f"Now. Well. {OPENING}")
+
+
 def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text_on_a_phone(phone: Page) -> None:
     settings(phone, **listed(' "It\'s me," she said.'))
     ask(phone, "„Wer?“ fragte er.")

@@ -105,12 +105,14 @@ function passageFor(story, node) {
 
 /** Adds the writer's edited version beside a candidate.
     @type {(id: string, text: string) => void} */
-export function edit(id, text) {
+export function edit(id, written) {
   const { story } = session;
   const old = story.nodes[id];
-  if (text === old.text) return;
+  if (written === old.text) return;
   const { pinned, replaces, tail } = old;
   const parent = parentOf(old);
+  const isApart = /^\s/.test(old.text); // nobody sees that space while editing
+  const text = (isApart ? gapBehind("", textOf(story, parent), written) : "") + written;
   const node = addNode(story, parent, { text, source: "edit", state: "stop", pinned, replaces, tail }, id);
   old.aside = true;
   store.keep(story, [node, old, story.nodes[parent]]);
@@ -177,9 +179,10 @@ export function unshelve(index) {
   changed("shelf");
 }
 
-export function insert(text) {
+export function insert(kept) {
   const { at } = session;
   const [before, behind] = [session.text.slice(0, at), session.text.slice(at)];
+  const text = /(?:^|\s)$/.test(before) ? kept.trimStart() : gapBehind("", before, kept) + kept;
   typed(before + text + gapBehind(before, text, behind) + behind, at + text.length);
   awaitPause();
   commit();

@@ -1,8 +1,14 @@
 // Where a text is put in before other text: the space that is missing between the two.
 
 const WORD = "\\p{L}\\p{N}\\p{M}";
-const ENDS = new RegExp(`[${WORD}.!?…,;:]["'”’»“)\\]]*$`, "u"); // a word or a sentence, and what closes it
-const BEGINS = /^["'“‘«»„‚([¿¡]*[\p{L}\p{N}]/u;
+const QUOTES = "\"'“”‘’«»*"; // and stars: they open or close, by what is beside them
+// Nothing is missing behind what opens, nor before what closes or goes on.
+const OPENED = new RegExp(`(?:[\\p{Ps}/]|\\S[-‐–—]|(?:^|[\\s\\p{Ps}])[${QUOTES}]+)$`, "u");
+const GOES_ON = new RegExp(
+  `^(?:[.,;:!?…)\\]}%‰°/]|[-‐–—]\\S|[${QUOTES}]+(?:$|[\\s.,;:!?…)\\]}\\-–—]))`,
+  "u",
+);
+const SUFFIX = /^['’](?:s|t|re|ve|ll|d|m|n)(?!\p{L})/iu;
 const ENDS_IN_WORD = new RegExp(`[${WORD}]$`, "u");
 const BEGINS_IN_WORD = new RegExp(`^(?:[${WORD}]|['’]\\p{L})`, "u"); // a word, or what an apostrophe adds
 const LETTERS =
@@ -20,9 +26,10 @@ const both = ([end, begin], text, behind) => end.test(text) && begin.test(behind
     that is put into a word stays a part of it.
     @type {(before: string, text: string, behind: string) => string} */
 export function gapBehind(before, text, behind) {
-  if (!ENDS.test(text) || !BEGINS.test(behind)) return "";
-  if (either(UNSPACED, text, behind) || both(IN_NUMBER, text, behind)) return "";
-  if (/^['’]/.test(behind) && ENDS_IN_WORD.test(text)) return "";
+  if (/(?:^|\s)$/.test(text) || /^(?:\s|$)/.test(behind)) return "";
+  if (OPENED.test(text) || GOES_ON.test(behind) || both(IN_NUMBER, text, behind)) return "";
+  if (either(UNSPACED, text, behind)) return "";
+  if (ENDS_IN_WORD.test(text) && SUFFIX.test(behind)) return "";
   const isInWord = both([ENDS_IN_WORD, BEGINS_IN_WORD], before, behind) && !/\s/.test(text);
   return isInWord ? "" : " ";
 }

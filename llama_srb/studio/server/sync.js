@@ -9,7 +9,7 @@ import { ours } from "../files/exchange.js";
 import { moveCaret } from "../story/carets.js";
 import { list, REMOVED, replaceOpen } from "../story/library.js";
 import { lay, merge, withTokens } from "../story/merge.js";
-import { session } from "../story/session.js";
+import { fail, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { duties } from "../story/tabs.js";
 import { checkFormat, hashed, newId, textOf, titled } from "../story/tree.js";
@@ -123,6 +123,7 @@ async function tried(id, head, entry) {
     return isEqual;
   } catch (error) {
     if (isAway(error)) throw error;
+    if (id === session.story?.id && !sharing.refused.has(id)) fail(error); // the writer may go on, but knows
     sharing.refused.set(id, { name: (head ?? entry)?.name ?? "", message: error.message });
     return false;
   }

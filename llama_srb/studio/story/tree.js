@@ -636,12 +636,13 @@ function spansOf(nodes, text) {
   return [...heads, ...rests].filter(([, part]) => part);
 }
 
-/** The node that a node can be joined to: its parent, unless that is the root or has another child.
+/** The node that a node can be joined to: its parent, unless that is the root, has another child, or is of
+    another source, since a piece has one.
     @type {(story: Story, id: string) => TreeNode | null} */
 export function joinable(story, id) {
   const parent = story.nodes[story.nodes[id].parent ?? ""];
   const alone = parent?.parent && parent.children.length === 1 && parent.id !== story.current;
-  return alone ? parent : null;
+  return alone && parent.source === story.nodes[id].source ? parent : null;
 }
 
 /** Joins a node with its parent under the node's id, where it can be; returns what has changed.

@@ -271,7 +271,7 @@ function step(from, to) {
   const place = moves.length ? undefined : written.place; // moves change where that is
   Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece, place });
   keepLater();
-  refresh(wanted.at);
+  refresh(from === future ? start + by.length : wanted.at); // what is done again is shown
   setPoint(placeOfCaret());
 }
 

@@ -31,6 +31,16 @@ const JOINTS = [
   ["Он", " ушёл.", "«Стой!»", "Он ушёл. «Стой!»"],
   ["Er sagte: ", "„Ja“", "sie ging", "Er sagte: „Ja“ sie ging"],
   ['He said "', "", "Hello", 'He said "Hello'],
+  ["a fox. ", "It was cute.", "*Then* she slept.", "a fox. It was cute. *Then* she slept."],
+  ["", "It was *late*", "she slept", "It was *late* she slept"],
+  ["She was *very", " tired", "* and slept", "She was *very tired* and slept"],
+  ["a lot, ", "all of it", "£5 in all", "a lot, all of it £5 in all"],
+  ["at him ", "and went to", "😀", "at him and went to 😀"],
+  ["a fox. ", "It was cute.", "— Then", "a fox. It was cute. — Then"],
+  ["She knew", " it", "'twas late", "She knew it 'twas late"],
+  ["a ", "list", "#1 @bob", "a list #1 @bob"],
+  ["so ", "it went.", "\\*Then", "so it went. \\*Then"],
+  ["half of 3", "0", "% of it", "half of 30% of it"],
 ];
 
 test("a space that is missing behind a text is added, and no other one", () => {
