@@ -4,10 +4,7 @@ const WORD = "\\p{L}\\p{N}\\p{M}";
 const QUOTES = "\"'“”‘’«»*"; // and stars: they open or close, by what is beside them
 // Nothing is missing behind what opens, nor before what closes or goes on.
 const OPENED = new RegExp(`(?:[\\p{Ps}/]|\\S[-‐–—]|(?:^|[\\s\\p{Ps}])[${QUOTES}]+)$`, "u");
-const GOES_ON = new RegExp(
-  `^(?:[.,;:!?…)\\]}%‰°/]|[-‐–—]\\S|[${QUOTES}]+(?:$|[\\s.,;:!?…)\\]}\\-–—]))`,
-  "u",
-);
+const GOES_ON = new RegExp(`^(?:[.,;:!?…)\\]}%‰°/]|[-‐–—]\\S|[${QUOTES}]+(?:$|[\\s.,;:!?…)\\]}\\-–—]))`, "u");
 const SUFFIX = /^['’](?:s|t|re|ve|ll|d|m|n)(?!\p{L})/iu;
 const ENDS_IN_WORD = new RegExp(`[${WORD}]$`, "u");
 const BEGINS_IN_WORD = new RegExp(`^(?:[${WORD}]|['’]\\p{L})`, "u"); // a word, or what an apostrophe adds
