@@ -79,30 +79,46 @@ STATE = f"""async (isDone) => {{
 CARET = "one => [one.selectionStart, one.selectionEnd].map((at) => [...one.value.slice(0, at)].length)"
 
 # The candidates that a digit chooses, and the text before and behind each: of a rewrite, and of the old text
-# beside rewrites, it is that behind the passage.
+# beside rewrites, it is that behind the passage, if that stands there. `lost` is what else would go.
 POINT = f"""async () => {{
     {LOAD}
     history.commit();
     const id = pointId();
     const all = candidates();
-    const passages = all.flatMap(({{ replaces }}) => replaces ?? []);
+    const before = tree.textOf(story, id);
+    const rest = tree.textOf(story).slice(before.length);
+    const passages = tree.childrenOf(story, id).flatMap(({{ replaces }}) => replaces ?? []);
     const passageOf = (node) => {{
         if (node.replaces) return node.replaces;
         for (let text = ""; node; node = node.children.length === 1 && story.nodes[node.children[0]])
             if (passages.includes((text += node.text))) return text;
     }};
-    const behind = (node) => {{
+    const places = (node) => {{
         const passage = passageOf(node);
-        const tail = passage ? rewrite.tailOfPassage(story, id, passage)
-            : session.point && tree.behind(story, id, session.at);
-        return tree.textFrom(story, tail);
+        const stands = passage && rewrite.behindPassage(story, id, passage);
+        if (stands !== undefined && stands !== rest) return [passage, stands];
+        return ["", tree.textFrom(story, session.point && tree.behind(story, id, session.at))];
     }};
-    return all.slice(0, 9).map((node) => ({{
-        before: tree.textOf(story, id),
-        behind: behind(node),
-        card: passageOf(node) && !node.replaces ? passageOf(node) : node.text,
-        is_running: node.state === "running",
-    }}));
+    const path = tree.pathTo(story);
+    const version = path[path.indexOf(story.nodes[id]) + 1]?.replaces;
+    return all.slice(0, 9).map((node) => {{
+        const [passage, behind] = places(node);
+        const old = rest.slice(0, rest.length - behind.length);
+        return {{
+            before,
+            behind,
+            card: passage && !node.replaces ? passage : node.text,
+            is_running: node.state === "running",
+            lost: old.trim() && !(passage && (version || old === passage)) ? old : "",
+        }};
+    }});
+}}"""
+
+# All of a story, for an error.
+RAW = f"""async () => {{
+    {LOAD}
+    const {{ point, at, replaces }} = session;
+    return JSON.stringify({{ point, at, replaces, story }});
 }}"""
 
 # A story as all devices should have it: without tokens, whose order of children counts.
@@ -172,6 +188,7 @@ class Afternoon:
         self.known: dict[tuple[str, str], str] = {}  # story and text → sources, as they were each time
         self.models: set[str] = set()  # candidates of the open story; none is ever lost
         self.id = ""
+        self.tree = ""  # the story before the last choice, for an error
         self.names = itertools.count(1)
         self.did: list[str] = []
         self.away = 0  # actions until the server is back
@@ -328,10 +345,12 @@ class Afternoon:
         if not cards:
             return
         number = self.random.randrange(len(cards))
-        before, behind, card, is_running = cards[number].values()
+        before, behind, card, is_running, lost = cards[number].values()
         self.did[-1] += f" {number + 1}, {card!r} behind {before[-20:]!r}, before {behind[:20]!r}"
         if not card:
             return
+        assert not lost, f"{lost!r} is no version of a passage"
+        self.tree = self.desk.evaluate(RAW)
         if self.random.random() < 0.5:
             self.desk.keyboard.press(f"Alt+{number + 1}")
         else:
@@ -339,7 +358,7 @@ class Afternoon:
         found = self.state(False)
         text, sources = found["texts"][0], found["sources"]
         assert text.startswith(before)
-        assert text.endswith(behind)
+        assert text.endswith(behind), f"{text[len(before) :][:40]!r} is not before {behind[:20]!r}"
         own = text[len(before) : len(text) - len(behind)]
         wanted = plain(card)
         is_there = plain(own).startswith(wanted) if is_running else plain(own) in (wanted, wanted + " ")

@@ -38,7 +38,9 @@ def test_text_tree_and_colours_agree_all_afternoon(browser: Browser, tmp_path: P
                         writer.compare()
                 except BaseException as error:
                     told = "\n".join(writer.did[-LAST:])
-                    error.add_note(f"seed {seed}, action {i}; the last ones:\n{told}")
+                    kept = tmp_path / "before_the_last_choice.json"
+                    kept.write_text(writer.tree)
+                    error.add_note(f"seed {seed}, action {i}; the last ones:\n{told}\n{kept}")
                     raise
     finally:
         if home.running:

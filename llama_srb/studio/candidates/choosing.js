@@ -8,11 +8,13 @@ import {
   behind,
   childrenOf,
   cutAt,
+  cutsAt,
   goesOn,
   isBlank,
   join,
   joinable,
   meanLogprob,
+  pathTo,
   split,
   textFrom,
   textOf,
@@ -28,15 +30,17 @@ import { freeze } from "./stopping.js";
 /** @import { Story, Token, TreeNode } from "../story/tree.js" */
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. The text behind moves
-    there, behind a space if one is missing.
+    there, behind a space if one is missing. A card may be pressed twice, or just after a change of the text
+    that it continues.
     @type {(id: string, end?: number | null) => Promise<void>} */
 export async function choose(id, end = null) {
   commit();
-  const step = note();
   const { story } = session;
   const node = story.nodes[id];
-  const [passage, last] = passageFor(story, node);
-  const tail = passage ? tailOfPassage(story, parentOf(node), passage) : behindPoint(story);
+  const there = new Set(pathTo(story));
+  if (there.has(node) || !there.has(story.nodes[parentOf(node)])) return;
+  const step = note();
+  const { passage, last, tail } = placeFor(story, node);
   freeze(node);
   const rest = end === null ? null : split(story, id, end);
   const put = rest || !last ? id : last; // the last piece of what is chosen
@@ -81,15 +85,30 @@ function withGap(story, node, put, tail) {
   return space.id;
 }
 
-/** @type {(story: Story) => TreeNode | undefined} */
-const behindPoint = (story) =>
-  session.point && !isChat() ? behind(story, session.point, session.at) : undefined;
-
 /** @type {(node: TreeNode) => string} */
 const parentOf = ({ parent }) => /** @type {string} */ (parent); // a candidate is no root
 
-/** The passage in whose place a candidate is put, and its last piece: it rewrites that, or is the old text
-    beside rewrites.
+/** What begins the text behind a candidate. In the place of a passage, if one stands there that it is another
+    version of, it is what is behind that, and `last` the candidate's last piece.
+    @type {(story: Story, node: TreeNode) => {passage?: string, last?: string, tail?: TreeNode | null}} */
+function placeFor(story, node) {
+  const parent = parentOf(node);
+  const [passage, last] = passageFor(story, node);
+  if (passage) {
+    const end = textOf(story, parent).length + passage.length;
+    const isCut = tailOfPassage(story, parent, passage) !== undefined;
+    if (!isCut && stands(story, parent, passage)) store.keep(story, cutsAt(story, [end]).changed);
+    const tail = tailOfPassage(story, parent, passage);
+    if (tail !== undefined) return { passage, last, tail };
+  }
+  return { tail: isChat() ? null : behind(story, parent, session.at) };
+}
+
+/** @type {(story: Story, id: string, passage: string) => boolean} */
+const stands = (story, id, passage) => textOf(story).startsWith(passage, textOf(story, id).length);
+
+/** The passage in whose place a candidate may be put, and its last piece: it rewrites that, or is the old
+    text beside rewrites.
     @type {(story: Story, node: TreeNode) => [passage?: string, last?: string]} */
 function passageFor(story, node) {
   if (node.replaces) return [node.replaces, node.id];

@@ -6,7 +6,7 @@
 import { unescaped } from "../files/emphasis.js";
 import { endOf, KINDS } from "../settings/lengths.js";
 import { model } from "../story/session.js";
-import { childrenOf, pathTo, tailOf, textFrom, textOf } from "../story/tree.js";
+import { childrenOf, isPartOf, pathTo, tailOf, textFrom, textOf } from "../story/tree.js";
 
 const BEHIND = 60; // words of the text behind that say whether a rewrite leads over to it
 const SENT = 4000; // characters on each side, for a model that reads both
@@ -48,31 +48,31 @@ export function rewriteFields(story, id, passage, n = 1) {
 /** The text behind a passage that stands behind a node as it was, or rewritten; all that is behind the node,
     if something else stands there. */
 export function behindPassage(story, id, passage) {
-  const rest = textOf(story).slice(textOf(story, id).length);
   const tail = tailOfPassage(story, id, passage);
-  const isLast = !tail && standing(story, id)?.replaces === passage;
-  return tail
-    ? textFrom(story, tail)
-    : isLast
-      ? ""
-      : rest.slice(rest.startsWith(passage) ? passage.length : 0);
+  if (tail !== undefined) return textFrom(story, tail);
+  const rest = textOf(story).slice(textOf(story, id).length);
+  return rest.slice(rest.startsWith(passage) ? passage.length : 0);
 }
 
-/** The node that begins the text behind such a passage; undefined: none, or the passage ends within a node.
-    Rewrites know their tail. */
+/** The node that begins the text behind such a passage; null: none, it is the end of the text. undefined: it
+    ends within a node, or does not stand there, as when the writer has put something else in its place. */
 export function tailOfPassage(story, id, passage) {
-  for (const one of childrenOf(story, id)) {
-    const tail = one.replaces === passage && tailOf(story, one.id);
-    if (tail) return tail;
-  }
   const path = pathTo(story).slice(pathTo(story, id).length);
-  if (path[0]?.replaces === passage) return path[1];
+  const version = path[0]?.replaces;
+  if (version === passage) return path[lastPart(path) + 1] ?? null;
   let text = "";
   const last = path.findIndex((node) => (text += node.text).length >= passage.length);
-  return text === passage ? path[last + 1] : undefined;
+  if (text === passage) return path[last + 1] ?? null;
+  if (!version) return undefined;
+  for (const one of childrenOf(story, id)) {
+    const tail = one.replaces === passage && tailOf(story, one.id); // of another passage is the version
+    if (tail) return tail;
+  }
+  return undefined;
 }
 
-const standing = (story, id) => pathTo(story)[pathTo(story, id).length];
+/** Where the last part of the first node of a path is, which may have been cut since. */
+const lastPart = (path) => path.findLastIndex(({ id }) => isPartOf(id, path[0].id));
 
 // ---- lengths -----------------------------------------------------------------------------------------
 

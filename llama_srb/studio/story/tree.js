@@ -274,6 +274,10 @@ function partOf(id) {
   return { whole, from: Number(from) };
 }
 
+/** Whether a node is another one or was cut off it, by their ids.
+    @type {(id: string, other: string) => boolean} */
+export const isPartOf = (id, other) => partOf(id.replace(/_+$/, "")).whole === partOf(other).whole;
+
 /** @type {(story: Story, id: string, offset: number) => string} */
 function idOfRest(story, id, offset) {
   let rest = nameOfRest(id, offset);

@@ -4,8 +4,20 @@ import "./page.js";
 import assert from "node:assert/strict";
 import { choose, splitHere } from "#studio/candidates/choosing.js";
 import { gapBehind } from "#studio/candidates/joining.js";
-import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
-import { addNode, behind, cutAt, rewritten, tailOf, textFrom, textOf } from "#studio/story/tree.js";
+import { passageIn, tailOfPassage } from "#studio/candidates/rewrite.js";
+import { candidates, DEFAULTS, pointId, refresh, session, setPoint } from "#studio/story/session.js";
+import {
+  addNode,
+  behind,
+  childrenOf,
+  cutAt,
+  cutsAt,
+  pathTo,
+  rewritten,
+  tailOf,
+  textFrom,
+  textOf,
+} from "#studio/story/tree.js";
 import { canRedo, canUndo, commit, goTo, recall, redo, typed, undo } from "#studio/text/history.js";
 import { changesOf, placeIn, randomStory } from "./trees.js";
 
@@ -41,6 +53,7 @@ export const DOINGS = {
     Object.assign(session, { at });
     setPoint(point);
     const own = random.words(2);
+    if (passagesAt(story, pointId()).includes(own)) return text; // it would be the old text beside rewrites
     const { id } = addNode(story, point ?? story.current, {
       text: own,
       state: "stop",
@@ -50,6 +63,39 @@ export const DOINGS = {
     await choose(id);
     const before = text.slice(0, at);
     return before + own + gapBehind(before, own, rest) + rest;
+  },
+  rewrite(random) {
+    commit();
+    const { story, text } = session;
+    const [from, to] = [placeIn(text, random), placeIn(text, random)].sort((a, b) => a - b);
+    const [begin, end] = passageIn(text, from, to) ?? [];
+    if (end === undefined) return text;
+    const point = cutsAt(story, [end, begin]).ends[1];
+    const replaces = text.slice(begin, end);
+    const tail = tailOfPassage(story, point, replaces)?.id;
+    for (const own of [random.words(2), random.words(2)])
+      addNode(story, point, { text: own, state: "stop", replaces, tail });
+    Object.assign(session, { at: begin });
+    setPoint(point, replaces);
+    return text;
+  },
+  async chooseThere(random) {
+    commit();
+    const { story, text } = session;
+    const point = pointId();
+    const node = random.pick(candidates());
+    if (!node) return text;
+    const before = textOf(story, point);
+    const rest = text.slice(before.length);
+    const olds = oldsAt(story, point, rest);
+    const owns = node.replaces ? [node.text] : [node.text, ...passagesAt(story, point)];
+    const ways = owns.flatMap((own) => {
+      const kept = olds.map((old) => rest.slice(old.length));
+      return kept.map((behind) => before + own + gapBehind(before, own, behind) + behind);
+    });
+    for (let presses = 1 + random.below(2); presses > 0; presses--) await choose(node.id);
+    assert.ok(ways.includes(session.text), `${JSON.stringify(session.text)} after ${JSON.stringify(text)}`);
+    return session.text;
   },
   goTo(random) {
     commit();
@@ -68,6 +114,20 @@ export const DOINGS = {
   undo: () => thereAndBack(canUndo, undo, redo),
   redo: () => thereAndBack(canRedo, redo, undo),
 };
+
+/** The passages that candidates at a point rewrite. */
+const passagesAt = (story, point) => childrenOf(story, point).flatMap(({ replaces }) => replaces ?? []);
+
+/** What a choice at a point may take the place of: blanks that were held back, a passage that stands there,
+    or another version of one with what was typed within it. All other text stays. */
+function oldsAt(story, point, rest) {
+  const path = pathTo(story).slice(pathTo(story, point).length);
+  let text = "";
+  const versions = path[0]?.replaces ? path.map((node) => (text += node.text)) : [];
+  const [blanks] = /^[ \t]*/.exec(rest);
+  const held = Array.from({ length: blanks.length + 1 }, (_, i) => blanks.slice(0, i));
+  return [...held, ...passagesAt(story, point).filter((one) => rest.startsWith(one)), ...versions];
+}
 
 /** Undoes or redoes, and takes it back some times in between, which finds the same nodes. */
 function thereAndBack(can, go, back) {

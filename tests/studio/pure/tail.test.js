@@ -3,11 +3,13 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { choose } from "#studio/candidates/choosing.js";
 import { fromFile, toJson } from "#studio/files/exchange.js";
 import { merge } from "#studio/story/merge.js";
-import { DEFAULTS, refresh, session } from "#studio/story/session.js";
+import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
 import {
   addNode,
+  cutsAt,
   drop,
   layout,
   move,
@@ -147,6 +149,60 @@ test("undo finds the piece before one that a change has removed, though that cha
     pathTo(story).map(({ text }) => text),
     ["", "The", " fox ran. ", "It"],
   );
+});
+
+/** A story with rewrites of its first word, of which none is chosen. */
+function asked() {
+  const story = newStory();
+  Object.assign(session, { story, error: null, settings: { ...DEFAULTS, next: false } });
+  recall(null);
+  refresh();
+  writeAll("The fox ran.");
+  const [old, point] = cutsAt(story, [3, 0]).ends;
+  const tail = story.current;
+  const rewrite = addNode(story, point, { text: "One", state: "stop", replaces: "The", tail }).id;
+  return { story, point, old, rewrite };
+}
+
+/** Types a text in place of all that is there. */
+function writeAll(text) {
+  typed(text, text.length, [[0, session.text.length, text]]);
+  commit();
+}
+
+const CHOICES = [
+  ["a rewrite", "The fox ran.", "rewrite", "One fox ran."],
+  ["a rewrite of what stands within a piece", "The fox slept.", "rewrite", "One fox slept."],
+  ["a rewrite of what is gone", "It slept.", "rewrite", "One It slept."],
+  ["the old text, of which all is gone", "It slept.", "old", "The It slept."],
+];
+
+test("a choice keeps all text but the passage that it is another version of", async () => {
+  for (const [what, text, which, wanted] of CHOICES) {
+    const all = asked();
+    writeAll(text);
+    session.at = 0;
+    setPoint(all.point);
+    for (const press of ["pressed", "pressed twice"]) {
+      await choose(all[which]);
+      assert.equal(session.text, wanted, `${what}, ${press}`);
+      assertTree(all.story);
+    }
+    undo();
+    assert.equal(session.text, text, what);
+  }
+});
+
+test("a card that is pressed before what was typed is in the tree keeps that", async () => {
+  const { story, rewrite } = asked();
+  typed("The fox ran. So", 15);
+  await choose(rewrite);
+  assert.equal(session.text, "One fox ran. So");
+  const card = addNode(story, story.current, { text: " did I.", state: "stop" });
+  setPoint(null);
+  typed("One fox ran. So it was.", 23);
+  await choose(card.id);
+  assert.equal(session.text, "One fox ran. So did I. it was.");
 });
 
 test("in an hour of a writer text, tree, path and sources agree, and nothing is lost", async () => {
