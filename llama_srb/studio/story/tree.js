@@ -488,8 +488,8 @@ export function write(story, changes, piece = null, isBack = false) {
   /** @type {Draft} */
   const draft = { story, nodes, moves, isBack, piece: null };
   const isTyping = changes.length === 1;
-  for (const [from, to, by] of changes.toReversed())
-    if (from < to || by) writeOne(draft, from, to, copied(by), isTyping ? piece : null);
+  const rest = changes.filter(([from, to, by]) => from < to || by);
+  while (rest.length) writeLast(draft, rest, isTyping ? piece : null);
   const { piece: typed, place } = draft;
   const last = isTyping ? { piece: typed, place } : { piece: null };
   return { nodes: [...nodes], moves: moves.reverse(), ...last };
@@ -498,22 +498,30 @@ export function write(story, changes, piece = null, isBack = false) {
 /** @typedef {{story: Story, nodes: Set<TreeNode>, moves: (Move | Gone)[], isBack: boolean,
       piece: string | null, place?: number}} Draft */
 
-/** @type {(draft: Draft, from: number, to: number, by: string, piece: string | null) => void} */
-function writeOne(draft, from, to, by, piece) {
+/** Takes the last change from a list and writes it, and those before it that are in the same piece, if that grows.
+    @type {(draft: Draft, changes: Change[], piece: string | null) => void} */
+function writeLast(draft, changes, piece) {
   const { story } = draft;
   const path = pathTo(story);
+  const [from, to, by] = /** @type {Change} */ (changes.pop());
   let end = 0;
   for (const [i, node] of path.entries()) {
     const begin = end;
     end += node.text.length;
     if (from < begin || to > end || !canGrow(path, i, piece)) continue;
-    const text = node.text.slice(0, from - begin) + by + node.text.slice(to - begin);
-    draft.place = from;
-    return grow(draft, node, path[i + 1], copied(text));
+    const parts = [by, node.text.slice(to - begin)]; // backwards: a long text is made once
+    let start = from;
+    for (let next = changes.at(-1); next && next[0] >= begin; next = changes.at(-1)) {
+      parts.unshift(next[2], node.text.slice(next[1] - begin, start - begin));
+      [start] = next;
+      changes.pop();
+    }
+    draft.place = start;
+    return grow(draft, node, path[i + 1], copied(node.text.slice(0, start - begin) + parts.join("")));
   }
-  if (to < end) return replace(draft, from, to, by);
+  if (to < end) return replace(draft, from, to, copied(by));
   const parent = from === end ? story.nodes[story.current] : cut(draft, from);
-  story.current = putUnder(draft, parent, by).id;
+  story.current = putUnder(draft, parent, copied(by)).id;
 }
 
 /** A leaf of the writer's, or the piece before the tail that is being typed, on which nothing else depends.
