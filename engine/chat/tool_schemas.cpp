@@ -110,8 +110,12 @@ std::vector<sent_tool> read_tools(const std::string & text) {
     for (const auto & tool : tools) {
         const auto &      function = tool.at("function");
         const std::string name     = shortened(function.at("name").get<std::string>());
-        out.push_back({"the tool \"" + name + "\"", document_of(function),
-                       function.value("strict", indexed_json()) == true});
+        const auto        strict   = function.value("strict", indexed_json());
+        if (!strict.is_boolean() && !strict.is_null()) {
+            invalid("tools", "the tool \"" + name + "\": strict is " + shortened(strict.dump()) +
+                                 "; it must be true or false");
+        }
+        out.push_back({"the tool \"" + name + "\"", document_of(function), strict == true});
     }
     return out;
 }

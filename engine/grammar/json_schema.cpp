@@ -74,7 +74,7 @@ static schema::call_schema free_call(schema::call_schema call) {
 grammar_rules read_tool_schema(const tool_schema & tool, const schema::options & given, work_budget & budget,
                                std::vector<std::string> & warnings) {
     schema::options own = given;
-    own.lenient         = given.lenient || !tool.strict;
+    own.lenient         = !tool.strict;
     std::string why;
     try {
         schema::compiled made = schema::compile(tool.call, own, budget);

@@ -123,6 +123,7 @@ class compiler {
     void                             write(int32_t rule, const terms & all);
     std::string                      place_of(const terms & all) const;
     void                             write_shape(int32_t rule, const shape & s, std::set<std::string> & seen);
+    void                             check_other_than(const shape & s);
     void                             write_literal(sequence & out, const json & value);
     sequence                         name_literal(const std::string & name);
     element                          string_of(const shape & s);
@@ -284,6 +285,13 @@ std::string compiler::place_of(const terms & all) const {
     return path.empty() ? "" : path + ": ";
 }
 
+void compiler::check_other_than(const shape & s) {
+    const auto is_here = [&s](const json & v) { return is_composite(v) && (s.types & type_of(v)) != 0; };
+    if (std::any_of(s.other_than.begin(), s.other_than.end(), is_here)) {
+        names.refuse(*s.other_than_at, "", "the opposite of a list or an object has no rule here");
+    }
+}
+
 // seen: the simple alternatives that the rule has.
 void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & seen) {
     const auto add = [&](const std::string & key, const sequence & what) {
@@ -338,6 +346,7 @@ void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & 
             add("r" + std::to_string(string.value), {string});
         }
     }
+    check_other_than(s);
     sequence out;
     if ((s.types & of_array) != 0 && write_array(s, out)) {
         rules.add_alternative(to, out);
@@ -524,9 +533,6 @@ static size_t count_first(const shape & s) {
 }
 
 bool compiler::write_array(const shape & s, sequence & out) {
-    if (std::any_of(s.other_than.begin(), s.other_than.end(), is_composite)) {
-        names.refuse(*s.other_than_at, "not", "the opposite of a list or an object has no rule here");
-    }
     const auto n_first  = (int64_t) count_first(s);
     shape      narrowed = s;
     int64_t &  high     = narrowed.max_items;
@@ -542,7 +548,8 @@ bool compiler::write_array(const shape & s, sequence & out) {
     if (s.unique != nullptr && (high < 0 || high > 1) && write_unique(narrowed, out)) {
         return true;
     }
-    if (!s.contains.empty()) {
+    const auto is_counted = [](const shape::contained & c) { return c.low > 0 || c.high >= 0; };
+    if (std::any_of(s.contains.begin(), s.contains.end(), is_counted)) {
         return write_counted_array(narrowed, out);
     }
     high = std::min<int64_t>(high, INT32_MAX);
@@ -685,7 +692,9 @@ bool compiler::write_counted_array(const shape & s, sequence & out) {
     }
     if (counted.empty()) {
         shape without = s;
-        without.contains.clear();
+        for (shape::contained & c : without.contains) {
+            c.low = 0, c.high = -1;
+        }
         return write_array(without, out);
     }
     using counts     = std::vector<int64_t>; // numbers above the bounds are the same, or too many
@@ -1021,6 +1030,7 @@ element compiler::call_of(const terms & all) {
                          "whole objects as values have no rule in the calls of this model's template");
             continue;
         }
+        check_other_than(s);
         if ((s.types & of_object) != 0 && write_call(s, out)) {
             rules.add_alternative(to.value, out);
         }

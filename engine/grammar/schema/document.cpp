@@ -1,5 +1,6 @@
 #include "grammar/schema/document.h"
 
+#include "grammar/schema/numbers.h"
 #include "util/json.h"
 #include "util/utf8.h"
 
@@ -106,10 +107,35 @@ std::string pointer_part(const std::string & name) {
 // the document
 //
 
+// Numbers outside of strings that are not what their shortest text as a double says.
+void document::find_inexact(const std::string & text) {
+    for (size_t i = 0; i < text.size(); i++) {
+        if (text[i] == '"') {
+            for (i++; i < text.size() && text[i] != '"'; i++) {
+                i += text[i] == '\\';
+            }
+        } else if (isdigit((unsigned char) text[i])) {
+            const size_t      end    = std::min(text.find_first_not_of("0123456789.eE+-", i), text.size());
+            const std::string number = text.substr(i, end - i);
+            i                        = end - 1;
+            if (number.size() <= 15 && number.find_first_of("eE") == std::string::npos) {
+                continue;
+            }
+            const json read    = json::parse(number, nullptr, false);
+            const auto written = read_decimal(number), kept = read_decimal(read.dump());
+            if (read.is_number() && (!written || !kept || compare(*written, *kept) != 0)) {
+                inexact.insert(read.get<double>());
+                inexact.insert(-read.get<double>());
+            }
+        }
+    }
+}
+
 json document::parse(const std::string & text) {
     if (is_deeper(text, n_max_depth)) {
         throw refusal("it is nested more than " + std::to_string(n_max_depth) + " levels deep");
     }
+    find_inexact(text);
     try {
         return json::parse(text);
     } catch (const json::exception & e) {

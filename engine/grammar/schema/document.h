@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class document {
     const json * find_dynamic(const std::string & name) const;
 
     std::string path(const json & schema) const; // as a JSON pointer
+    // Whether a number is the one that was written, whose digits can be more than are kept.
+    bool is_exact(const json & number) const { return inexact.count(number.get<double>()) == 0; }
     // A schema that stands for a part of another one has that one's path and references.
     void stands_for(const json & made, const json & original) { places[&made] = place_of(original); }
 
@@ -48,12 +51,15 @@ class document {
         std::string   part;            // of the path, behind that of `above`
     };
 
-    static json   parse(const std::string & text);
+    json          parse(const std::string & text);
+    void          find_inexact(const std::string & text);
     const place & place_of(const json & schema) const;
     void          index(const json & schema, place at, int depth);
     void          index_below(const json & schema, const place & at, int depth);
 
-    json                                             tree;
+    std::set<double>
+         inexact; // numbers with too many digits; parse() fills it, so that it stands before `tree`
+    json tree;
     std::deque<json>                                 parts; // given apart
     int                                              number = 2020;
     std::map<const json *, place>                    places; // of all schemas

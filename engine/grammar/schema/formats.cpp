@@ -81,28 +81,32 @@ static const std::string uri_template =
 
 const format_row * find_format(const std::string & name) {
     const auto whole = [](const std::string & pattern) { return "^(" + pattern + ")$"; };
+    const auto exact = [&](const char * of, const std::string & pattern) {
+        return format_row{of, whole(pattern), whole(pattern)};
+    };
+    const std::string scheme = "^[A-Za-z][A-Za-z0-9+.-]*:", reference = uri + "|" + relative;
     static const std::vector<format_row> rows = {
-        {"date", whole(date)},
-        {"time", whole(clock_s)},
-        {"date-time", whole(date + "[Tt]" + clock_s)},
-        {"duration", whole(duration)},
-        {"email", whole(email)},
-        {"idn-email", whole(email)},
-        {"hostname", whole(hostname)},
-        {"idn-hostname", whole(hostname)},
-        {"host-name", whole(hostname)},
-        {"ipv4", whole(ipv4)},
-        {"ip-address", whole(ipv4)},
-        {"ipv6", whole(make_ipv6())},
-        {"uri", whole(uri)},
-        {"iri", whole(uri)},
-        {"uri-reference", whole("(" + uri + "|" + relative + ")")},
-        {"iri-reference", whole("(" + uri + "|" + relative + ")")},
-        {"uri-template", whole(uri_template)},
-        {"uuid", whole(uuid)},
-        {"json-pointer", whole(pointer)},
-        {"relative-json-pointer", whole("(0|[1-9]{1,8})(#|" + pointer + ")")},
-        {"regex", whole(expression)},
+        exact("date", date),
+        {"time", whole(clock_s), "^\\d\\d:\\d\\d:\\d\\d"},
+        {"date-time", whole(date + "[Tt]" + clock_s), "^\\d{4}-\\d\\d-\\d\\d[Tt ]"},
+        {"duration", whole(duration), "^P"},
+        {"email", whole(email), "@"},
+        {"idn-email", whole(email), "@"},
+        {"hostname", whole(hostname), "^[A-Za-z0-9.-]+$"},
+        {"idn-hostname", whole(hostname), "^\\S+$"},
+        {"host-name", whole(hostname), "^[A-Za-z0-9.-]+$"},
+        exact("ipv4", ipv4),
+        exact("ip-address", ipv4),
+        exact("ipv6", make_ipv6()),
+        {"uri", whole(uri), scheme},
+        {"iri", whole(uri), scheme},
+        {"uri-reference", whole(reference), ""},
+        {"iri-reference", whole(reference), ""},
+        {"uri-template", whole(uri_template), ""},
+        exact("uuid", uuid),
+        exact("json-pointer", pointer),
+        {"relative-json-pointer", whole("(0|[1-9]{1,8})(#|" + pointer + ")"), "^\\d"},
+        {"regex", whole(expression), ""},
     };
     for (const format_row & row : rows) {
         if (row.name == name) {

@@ -6,6 +6,7 @@
 struct format_row {
     const char * name;
     std::string  pattern;
+    std::string  wider; // holds all texts that the standard allows, for its opposite; empty: there is none
 };
 
 // nullptr: no such format is known.

@@ -155,6 +155,14 @@ std::string normaliser::text_of(const json & value) {
     return out;
 }
 
+// Whether all numbers in a value are those that were written.
+bool normaliser::is_kept(const json & value) const {
+    if (value.is_structured()) {
+        return std::all_of(value.begin(), value.end(), [this](const json & one) { return is_kept(one); });
+    }
+    return !value.is_number() || doc.is_exact(value);
+}
+
 const std::set<std::string> & normaliser::values_of(const json & list) {
     const auto [entry, added] = listed.emplace(&list, std::set<std::string>());
     for (const json & one : added ? list : no_schemas) {
@@ -213,11 +221,9 @@ std::optional<decimal> normaliser::read_number(const json & at, const std::strin
         return std::nullopt;
     }
     const std::string text   = value.dump();
-    const size_t      digits = (size_t) std::count_if(text.begin(), std::find(text.begin(), text.end(), 'e'),
-                                                      [](char c) { return c >= '0' && c <= '9'; });
+    const bool        is_far = std::abs(value.get<double>()) >= most_written;
     auto              out    = read_decimal(text);
-    const bool        is_far = value.is_number_float() && std::abs(value.get<double>()) >= most_written;
-    if (!out || (value.is_number_float() && digits > 16 && !is_far)) {
+    if (!out || (!is_far && !doc.is_exact(value))) {
         refuse(at, key, text + " has more digits than can be kept");
         return std::nullopt;
     }
@@ -225,22 +231,28 @@ std::optional<decimal> normaliser::read_number(const json & at, const std::strin
 }
 
 const language * normaliser::pattern(const std::string & expression, const json & at, const char * keyword) {
+    budget.spend(1 + (int64_t) expression.size() / 64);
     const auto found = patterns.find(expression);
     if (found != patterns.end()) {
         return found->second.get();
+    }
+    if (const auto why = unknown_patterns.find(expression); why != unknown_patterns.end()) {
+        refuse(at, keyword, why->second);
+        return nullptr;
     }
     try {
         const auto made =
             patterns.emplace(expression, std::make_unique<language>(::read_pattern(expression, budget)));
         return made.first->second.get();
     } catch (const pattern_error & e) {
-        refuse(at, keyword, "\"" + shortened(expression) + "\": " + e.what() + " has no rule here");
+        unknown_patterns[expression] = "\"" + shortened(expression) + "\": " + e.what() + " has no rule here";
+        refuse(at, keyword, unknown_patterns[expression]);
         return nullptr;
     }
 }
 
 // The formats are the same for all schemas, so each is made once.
-static const language * format_language(const std::string & name) {
+static const language * format_language(const std::string & name, bool wider = false) {
     static std::mutex                                       mutex;
     static std::map<std::string, std::unique_ptr<language>> known;
     const format_row *                                      row = find_format(name);
@@ -248,10 +260,10 @@ static const language * format_language(const std::string & name) {
         return nullptr;
     }
     const std::lock_guard<std::mutex> lock(mutex);
-    auto &                            entry = known[name];
+    auto &                            entry = known[(wider ? "wider " : "") + name];
     if (!entry) {
         work_budget budget;
-        entry = std::make_unique<language>(::read_pattern(row->pattern, budget));
+        entry = std::make_unique<language>(::read_pattern(wider ? row->wider : row->pattern, budget));
     }
     return entry.get();
 }
@@ -384,6 +396,7 @@ const std::map<std::string, normaliser::reader> & normaliser::readers() {
         {"anyOf", &n::read_any_of},
         {"oneOf", &n::read_one_of},
         {"not", &n::read_not},
+        {"disallow", &n::read_disallow},
         {"if", &n::read_if},
         {"minLength", &n::read_length},
         {"maxLength", &n::read_length},
@@ -425,6 +438,11 @@ const std::map<std::string, normaliser::reader> & normaliser::readers() {
 // keywords
 //
 
+const json * normaliser::find(const json & from, const std::string & reference) {
+    budget.spend(1 + (int64_t) reference.size() / 4);
+    return doc.find(from, reference);
+}
+
 const json * normaliser::target(const json & from, const std::string & key, const json & value) {
     if (!value.is_string()) {
         refuse(from, key, std::string(value.type_name()) + " is no reference");
@@ -438,13 +456,13 @@ const json * normaliser::target(const json & from, const std::string & key, cons
     }
     if (key == "$dynamicRef" && name.find('#') != std::string::npos) {
         const std::string anchor = name.substr(name.find('#') + 1);
-        to                       = doc.find(from, name);
+        to                       = find(from, name);
         // a pointer, or an anchor that is not dynamic, is a reference as any other
         const bool is_static = to != nullptr && !(to->is_object() && to->contains("$dynamicAnchor") &&
                                                   (*to)["$dynamicAnchor"] == anchor);
         to                   = is_static ? to : doc.find_dynamic(anchor);
     } else {
-        to = doc.find(from, name);
+        to = find(from, name);
     }
     if (to == nullptr) {
         refuse(from, key,
@@ -487,7 +505,7 @@ void normaliser::check_cycles(const json & s, int depth) {
         if (!s.contains(key) || !s[key].is_string() || (only_reference && key[1] != 'r')) {
             continue;
         }
-        const json * to = doc.find(s, s[key].get<std::string>());
+        const json * to = find(s, s[key].get<std::string>());
         if (to == nullptr || !to->is_object()) {
             continue; // that shows when it is read
         }
@@ -544,6 +562,10 @@ void normaliser::read_values(partial & p, const waiting & w, const std::string &
     std::vector<json> values;
     for (const json & one : key == "enum" ? value : json::array({value})) {
         const std::string text = text_of(one);
+        if (!is_kept(one)) {
+            refuse(*w.what.what, key, shortened(text) + " has a number with more digits than can be kept");
+            return;
+        }
         if ((!p.made.values || before.count(text) > 0) && now.insert(text).second) {
             values.push_back(one);
         }
@@ -635,8 +657,10 @@ bool normaliser::is_disjoint(const json & a, const json & b) {
     const auto [entry, added] = disjoint.emplace(std::minmax(&a, &b), 0);
     int & out                 = entry->second;
     if (added) {
+        static const json any_type = {
+            {"type", names_of(of_all)}}; // or types that nobody names would count as none
         budget.spend(10);
-        out = is_empty(together({{&a, false}, {&b, false}}), 1) ? 1 : 0;
+        out = is_empty(together({{&a, false}, {&b, false}, {&any_type, false}}), 1) ? 1 : 0;
     }
     return out == 1;
 }
@@ -644,7 +668,7 @@ bool normaliser::is_disjoint(const json & a, const json & b) {
 normaliser::listing normaliser::listing_of(const json & s) {
     const json * at = &s;
     for (int i = 0; i < 8 && has(*at, "$ref") && (*at)["$ref"].is_string(); i++) {
-        const json * to = doc.find(*at, (*at)["$ref"].get<std::string>());
+        const json * to = find(*at, (*at)["$ref"].get<std::string>());
         at              = to != nullptr ? to : at;
     }
     listing    out;
@@ -712,12 +736,20 @@ void normaliser::read_not(partial & p, const waiting & w, const std::string & ke
     (void) w;
 }
 
+void normaliser::read_disallow(partial & p, const waiting & w, const std::string & key, const json & value) {
+    (void) p;
+    (void) value;
+    if (doc.draft() == 3) {
+        refuse(*w.what.what, key, "this keyword of draft 3 has no rule here");
+    }
+}
+
 void normaliser::read_if(partial & p, const waiting & w, const std::string & key, const json & value) {
     (void) key;
     const json &         s   = *w.what.what;
     std::vector<waiting> yes = {{{&value, false}, w.positive, w.scopes}}, no = {{{&value, true}, false, {}}};
-    if (!s.contains("then") && !s.contains("else")) {
-        return;
+    if (!s.contains("then") && !s.contains("else") && w.scopes.empty()) {
+        return; // it says nothing, and nobody looks at what it has evaluated
     }
     if (s.contains("then")) {
         yes.push_back({{&s["then"], false}, w.positive, w.scopes});
@@ -836,8 +868,11 @@ void normaliser::read_object(partial & p, const waiting & w, const std::string &
 }
 
 void normaliser::read_required(partial & p, const waiting & w, const std::string & key, const json & value) {
-    if (value.is_boolean() && doc.draft() == 3) {
-        return; // it stands at the property
+    if (value.is_boolean() && doc.draft() == 3) { // of the property that has it
+        if (value.get<bool>()) {
+            refuse(*w.what.what, key, "the required of draft 3 has no rule here");
+        }
+        return;
     }
     if (!is_list_of_names(*w.what.what, key, value)) {
         return;
@@ -927,7 +962,7 @@ void normaliser::read_made(partial & p, const waiting & w, const std::string & k
     if (key == term_key) {
         p.todo.insert(p.todo.begin(), {made_terms[value.get<size_t>()], false, {}});
     } else if (key == not_format_key) {
-        p.made.not_texts.push_back(format_language(value.get<std::string>()));
+        p.made.not_texts.push_back(format_language(value.get<std::string>(), true));
         p.made.texts_key += "\n-f" + value.get<std::string>();
     } else if (key == not_multiple_key) {
         if (const auto d = read_number(*w.what.what, "multipleOf", value); d && !d->is_zero()) {
@@ -985,10 +1020,11 @@ std::optional<bool> normaliser::oppose_values(const std::string & key, const jso
         return true;
     }
     if (key == "format") {
-        if (value.is_string() && find_format(value.get<std::string>()) != nullptr) {
+        const format_row * row = value.is_string() ? find_format(value.get<std::string>()) : nullptr;
+        if (row != nullptr && !row->wider.empty()) {
             add_opposite(out, {{"type", "string"}, {not_format_key, value}}, s);
         }
-        return true;
+        return row == nullptr || !row->wider.empty();
     }
     if (key == "multipleOf" || key == "divisibleBy") {
         add_opposite(out, {{"type", "number"}, {not_multiple_key, value}}, s);
@@ -1201,8 +1237,9 @@ bool normaliser::oppose(const std::string & key, const json & value, const waiti
 // is none.
 bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) {
     std::set<std::string> names;
-    bool                  is_closed = !given.open; // no other name comes
+    bool                  is_closed = false, is_open = given.open || !p.made.rest.empty(); // to other names
     for (const part & one : p.made.objects) {
+        is_open = is_open || has(*one.what, "additionalProperties") || has(*one.what, "patternProperties");
         is_closed =
             is_closed || (has(*one.what, "additionalProperties") && !has(*one.what, "patternProperties") &&
                           (*one.what)["additionalProperties"] == false);
@@ -1239,12 +1276,14 @@ bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) 
             return false;
         }
     }
-    return is_closed || out.size() > n_before;
+    return is_closed || (!is_open && !(names.empty() && p.made.required.size() == 0));
 }
 
 // Of a keyword whose opposite has no rule.
 static unsigned type_spoken_of(const std::string & key) {
-    return key.find("Items") != std::string::npos || key == "items" ? of_array : of_object;
+    return key == "format"                                            ? of_string
+           : key.find("Items") != std::string::npos || key == "items" ? of_array
+                                                                      : of_object;
 }
 
 void normaliser::take_opposite(partial & p, const waiting & w) {
@@ -1254,13 +1293,13 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
         p.todo.insert(p.todo.begin(), {{t.what, !t.negated}, false, {}});
         return;
     }
-    if (s.contains("type") && (p.made.types & types_named(s["type"])) == 0) {
+    const bool only_reference = doc.draft() <= 7 && s.contains("$ref");
+    if (!only_reference && s.contains("type") && (p.made.types & types_named(s["type"])) == 0) {
         return; // it holds anyway
     }
     choice        out;
     std::string   without;
-    const bool    only_reference = doc.draft() <= 7 && s.contains("$ref");
-    const int64_t n_before       = n_left_out;
+    const int64_t n_before = n_left_out;
     for (const auto & [key, value] : s.items()) {
         if ((only_reference && key != "$ref") || key == "then" || key == "else") {
             continue;
@@ -1345,6 +1384,7 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
 terms normaliser::property(const shape & s, const std::string & name) {
     budget.spend(1 + (int64_t) (s.objects.size() + s.rest.size()) / 16);
     const auto matches = [&](const std::string & expression, const json & what) {
+        budget.spend((int64_t) name.size() / 8);
         const language * l = pattern(expression, what, "patternProperties");
         return l == nullptr ? std::nullopt : std::optional(l->holds(name));
     };

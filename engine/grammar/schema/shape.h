@@ -205,6 +205,7 @@ class normaliser {
     void read_any_of(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_one_of(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_not(partial & p, const waiting & w, const std::string & key, const json & value);
+    void read_disallow(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_if(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_length(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_pattern(partial & p, const waiting & w, const std::string & key, const json & value);
@@ -228,10 +229,12 @@ class normaliser {
     listing                listing_of(const json & s);
     void                   add_overlaps(const json & list, const waiting & w, choice & out);
     std::string            text_of(const json & value);
+    bool                   is_kept(const json & value) const;
     bool                   is_dead(const shape & s, int depth);
     const json *           make(json value, const json & original);
     json                   term_of(const term & t);
     const json *           either(const terms & some, const json & original);
+    const json *           find(const json & from, const std::string & reference);
     const json *           target(const json & from, const std::string & key, const json & value);
     bool                   is_list(const json & at, const std::string & key, const json & value);
     bool                   is_list_of_names(const json & at, const std::string & key, const json & value);
@@ -259,6 +262,7 @@ class normaliser {
     std::map<std::pair<const json *, const json *>, int> disjoint; // 1: yes, 0: no or not yet known
     std::map<const json *, std::set<std::string>>        listed;   // by list
     std::map<std::string, std::unique_ptr<language>>     patterns;
+    std::map<std::string, std::string>                   unknown_patterns; // why they have no rule
     std::deque<json>                                     made_values;
     std::set<const json *>                               made_ones;
     std::vector<term>                                    made_terms;

@@ -134,6 +134,7 @@ truth normaliser::validity_by_dependents(const json & keyword, const json & valu
 }
 
 bool normaliser::is_valid_text(const std::string & text, const shape & s) {
+    budget.spend((int64_t) (text.size() * (1 + s.texts.size() + s.not_texts.size())) / 8);
     const auto n  = (int64_t) n_characters(text);
     const auto in = [&](const language * l) { return l->holds(text); };
     return n >= s.min_length && (s.max_length < 0 || n <= s.max_length) &&
