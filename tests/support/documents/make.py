@@ -496,8 +496,7 @@ def main() -> None:
     pandoc("odt", prose + notes)
     rich = prose.replace("> A", "A").replace("***\nN", "—————\nN")  # it writes these as plain paragraphs
     pandoc("rtf", rich + notes)
-    pages = prose.replace("[^", "[") + "\n***\nThe *first* note.\nThe second."
-    pandoc("epub", pages)
+    pandoc("epub", prose + notes)
 
 
 main()
