@@ -80,6 +80,25 @@ def test_any_text_is_the_same_after_word_and_markdown_and_looks_the_same_after_h
         assert page.evaluate(ROUND, [kind, SEEDS]) is None
 
 
+NOTES = """async (text) => {
+    const load = (path) => import(new URL(`studio/files/${path}.js`, document.baseURI));
+    const [{ toEpub }, { unzipped }] = await Promise.all(["toepub", "zip"].map(load));
+    const about = { id: "a", title: "T", author: "", language: "en", changed: 0 };
+    const zip = unzipped(await new Blob(await toEpub(about, text)).arrayBuffer());
+    const names = zip.paths.filter((path) => path.endsWith(".xhtml")).sort();
+    return Promise.all(names.map(async (path) => new TextDecoder().decode(await zip.read(path))));
+}"""
+
+
+def test_notes_of_an_epub_stand_in_the_chapter_that_calls_them(page: Page) -> None:
+    text = "# One[^1]\n\nA word.\n\n# Two\n\n*Second[^2]* end.\n\n[^1]: First *note*.\n[^2]: # Second."
+    one, two, contents = page.evaluate(NOTES, text)
+    assert [part for part in (one, two, contents) if "[^" in part] == []
+    assert "First <em>note</em>.</p></aside></body>" in one
+    assert '>2</a></em> end.</p>\n<aside epub:type="footnote"' in two
+    assert "# Second.</p></aside></body>" in two
+
+
 READ = """async ([name, data]) => {
     const load = (path) => import(new URL(`studio/${path}.js`, document.baseURI));
     const [{ fromFile }, { textOf }] = await Promise.all(["files/exchange", "story/tree"].map(load));
