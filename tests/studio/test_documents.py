@@ -153,8 +153,8 @@ COMMENT = """<html xmlns:o="urn:schemas-microsoft-com:office:office"><body>
 style='font-size:8.0pt'><![if !supportAnnotations]><a class=msocomanchor id="_anchor_1"
 onmouseover="msoCommentShow('_anchor_1','_com_1')" onmouseout="msoCommentHide('_com_1')"
 href="#_msocom_1">[EB1]</a><![endif]></span></span> late.</p>
-<div style='mso-element:comment-list'><![if !supportAnnotations]><hr class=msocomoff align=left size=1><![endif]>
-<div style='mso-element:comment'><div id="_com_1" class=msocomtxt><p class=MsoCommentText>Cut?</p></div></div></div>
+<div style='mso-element:comment-list'><![if !supportAnnotations]><hr class=msocomoff size=1><![endif]>
+<div style='mso-element:comment'><div class=msocomtxt><p class=MsoCommentText>Cut?</p></div></div></div>
 </body></html>"""
 OFFICE_LIBRE = """<html><head><meta name="generator" content="LibreOffice 7.3.7.2 (Linux)"/></head><body>
 <p style="line-height: 100%; margin-bottom: 0in">Libre <i>it</i></p><p style="line-height: 100%">b</p>
@@ -168,9 +168,8 @@ CLIPBOARDS = {
     COMMENT: "# A title\n> To be.\na\tb\nc\t\nIt was late.",
     OFFICE_LIBRE: "Libre *it*\nb\n\ntwo",
     "<p>a</p><p><br></p><p>b</p>": "a\n\nb",
-    "<table><tr><td><h2>a</h2><p>b</p></td></tr><tr><td>c</td><td><i>d</i></td></tr></table>":
-        "## a\n\nb\nc\t*d*",
-    "<p>Seen<span style='display:none'>hidden</span> on = <a title='x' onclick='y()'>z</a></p>": "Seen on = z",
+    "<table><tr><td><h2>a</h2><p>b</p></td></tr><tr><td>c<td><i>d</i></table>": "## a\n\nb\nc\t*d*",
+    "<p>Seen<span style='display:none'>hidden</span> on = <a id='x' onclick='y()'>z</a></p>": "Seen on = z",
     "no <em>marks</em>, 5 * 3": "no *marks*, 5 * 3",
     "<pre>a\n  b\n</pre>": "a\n  b",
     "": "",

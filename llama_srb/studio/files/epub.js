@@ -103,6 +103,7 @@ function takeOut(note) {
   /** @type {Element | null} */
   let gone = note;
   while (gone && gone.localName !== "body") {
+    /** @type {Element | null} */
     const around = gone.parentElement;
     gone.remove();
     gone = around?.textContent?.trim() ? null : around;
