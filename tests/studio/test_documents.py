@@ -82,17 +82,20 @@ def test_any_text_is_the_same_after_word_and_markdown_and_looks_the_same_after_h
 
 NOTES = """async (text) => {
     const load = (path) => import(new URL(`studio/files/${path}.js`, document.baseURI));
-    const [{ toEpub }, { unzipped }] = await Promise.all(["toepub", "zip"].map(load));
+    const [{ toEpub }, { fromEpub }, { unzipped }] = await Promise.all(["toepub", "epub", "zip"].map(load));
     const about = { id: "a", title: "T", author: "", language: "en", changed: 0 };
-    const zip = unzipped(await new Blob(await toEpub(about, text)).arrayBuffer());
+    const book = await new Blob(await toEpub(about, text)).arrayBuffer();
+    const zip = unzipped(book);
     const names = zip.paths.filter((path) => path.endsWith(".xhtml")).sort();
-    return Promise.all(names.map(async (path) => new TextDecoder().decode(await zip.read(path))));
+    const pages = names.map(async (path) => new TextDecoder().decode(await zip.read(path)));
+    return [await Promise.all(pages), (await fromEpub(book)).text];
 }"""
 
 
 def test_notes_of_an_epub_stand_in_the_chapter_that_calls_them(page: Page) -> None:
     text = "# One[^1]\n\nA word.\n\n# Two\n\n*Second[^2]* end.\n\n[^1]: First *note*.\n[^2]: # Second."
-    one, two, contents = page.evaluate(NOTES, text)
+    (one, two, contents), again = page.evaluate(NOTES, text)
+    assert again == text
     assert [part for part in (one, two, contents) if "[^" in part] == []
     assert "First <em>note</em>.</p></aside></body>" in one
     assert '>2</a></em> end.</p>\n<aside epub:type="footnote"' in two
