@@ -141,5 +141,9 @@ function apply({ style, selectorText }, parsed, looks) {
   const given = Object.entries(look).filter(([, value]) => value !== null);
   if (!given.length) return;
   for (const element of parsed.querySelectorAll(selectorText))
-    looks.set(element, { ...(looks.get(element) ?? look), ...Object.fromEntries(given) });
+    looks.set(element, {
+      ...(looks.get(element) ?? look),
+      ...Object.fromEntries(given),
+      ...(isNote(element) && { isHidden: false }), // which programs show when one asks for it
+    });
 }

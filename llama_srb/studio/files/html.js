@@ -87,7 +87,7 @@ function ownOf(element) {
 
 const PLACE = /** @type {Place} */ ({ italic: false, bold: false, isPre: false, kind: "text", level: 0 });
 
-/** The paragraphs within an element.
+/** The paragraphs within an element, be it hidden itself.
     @type {(within: Element, known?: Partial<Known>, place?: Place) => Paragraph[]} */
 export function paragraphsWithin(within, known = {}, place = PLACE) {
   /** @type {Reader} */
@@ -103,7 +103,7 @@ export function paragraphsWithin(within, known = {}, place = PLACE) {
 /** @type {(reader: Reader, element: Element, outer: Place) => void} */
 function readElement(reader, element, outer) {
   const name = element.localName.toLowerCase();
-  if (LEFT_OUT.has(name) || isHidden(reader, element)) return;
+  if (LEFT_OUT.has(name)) return;
   const isBlock = BLOCKS.has(name);
   const place = placeIn(element, name, outer, reader.looks.get(element));
   if (isBlock) {
@@ -123,7 +123,7 @@ function readElement(reader, element, outer) {
 
 /** @type {(reader: Reader, row: Element, place: Place) => void} */
 function readRow(reader, row, place) {
-  const cells = [...row.children].filter(({ localName }) => /^t[dh]$/i.test(localName));
+  const cells = [...row.children].filter((one) => /^t[dh]$/i.test(one.localName) && !isHidden(reader, one));
   const read = rowOf(cells.map((cell) => paragraphsWithin(cell, reader, place)));
   if (!read.some(({ runs }) => runs.some(({ text }) => text.trim()))) return;
   read[0].spaced = taken(reader);
@@ -135,6 +135,7 @@ function readChildren(reader, element, name, place) {
   let number = Number.parseInt(element.getAttribute("start") ?? "1", 10);
   for (const child of element.childNodes) {
     if (child instanceof Element) {
+      if (isHidden(reader, child)) continue;
       if (child.localName.toLowerCase() === "li") {
         flush(reader, place);
         number = Number.parseInt(child.getAttribute("value") ?? "", 10) || number;
@@ -283,7 +284,7 @@ const CLOSE = /<meta\s[^<>]*\bLibreOffice\b/i; // whose paragraphs follow each o
 /** The paragraphs of HTML, as of the clipboard.
     @type {(html: string) => Paragraph[]} */
 export const fromClipboard = (html) =>
-  paragraphsWithin(parsedHtml(html.replaceAll("\r", "")).body, { isApart: !CLOSE.test(html) });
+  paragraphsWithin(parsedHtml(html).body, { isApart: !CLOSE.test(html) });
 
 /** @type {(html: string) => string} */
 export const fromHtml = (html) => textOfParagraphs(fromClipboard(html)).replaceAll("\r", "");

@@ -60,7 +60,7 @@ function paste(event, view) {
     end.text.slice(selection.main.to - end.from),
     blanksOf(data?.getData("text/plain") ?? ""),
   );
-  view.dispatch(view.state.replaceSelection(view.state.toText(copied(text))), {
+  view.dispatch(view.state.replaceSelection(view.state.toText(copied(text.replaceAll("\r", "")))), {
     userEvent: "input.paste",
     scrollIntoView: true,
   });

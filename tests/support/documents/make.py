@@ -395,7 +395,9 @@ def odd_epub() -> None:
     """Chapters by their media type, whatever they are called; fragments; letter case; a style sheet's italics."""
     sheet = '<link rel="stylesheet" href="../Styles/a.css"/>'
     one = page(
-        '<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.</p><p class="no">Not this.</p><p>&nbsp;</p><hr/>',
+        '<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.<a epub:type="noteref" href="#f">*</a></p>'
+        '<p class="no">Not this.</p><aside class="no" epub:type="footnote" id="f"><p>Hid.</p></aside>'
+        '<aside class="no" epub:type="footnote"><p>Not called.</p></aside><p>&nbsp;</p><hr/>',
         sheet,
     )
     two = page('<h2 id="a">Two</h2><p>A <b>bold</b> line<br/>of two.</p><ol start="3"><li>c</li><li><p>d</p></li></ol>'
@@ -417,8 +419,8 @@ def odd_epub() -> None:
         "META-INF/encryption.xml": ENCRYPTION.format("http://www.idpf.org/2008/embedding", "OEBPS/a.otf"),
     })  # fmt: skip
     made = made.replace(b"Chapter%20Two.HTM%23b", b"Chapter%20Two.HTM#b")
-    text = ("# One\nIt was *late*\u00a0— very.\n\n***\n\n## Two\nA **bold** line\nof two.\n3. c\n4. d\n- x\n- y\n"
-            "漢字\ne\tf\nNote[1]")  # fmt: skip
+    text = ("# One\nIt was *late*\u00a0— very.[^1]\nNot called.\n\n***\n\n## Two\nA **bold** line\nof two.\n3. c\n4. d\n- x\n- y\n"
+            "漢字\ne\tf\nNote[1]\n\n[^1]: Hid.")  # fmt: skip
     keep("odd.epub", made, text)
 
 
