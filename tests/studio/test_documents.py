@@ -80,6 +80,28 @@ def test_any_text_is_the_same_after_word_and_markdown_and_looks_the_same_after_h
         assert page.evaluate(ROUND, [kind, SEEDS]) is None
 
 
+NOTES = """async (text) => {
+    const load = (path) => import(new URL(`studio/files/${path}.js`, document.baseURI));
+    const [{ toEpub }, { fromEpub }, { unzipped }] = await Promise.all(["toepub", "epub", "zip"].map(load));
+    const about = { id: "a", title: "T", author: "", language: "en", changed: 0 };
+    const book = await new Blob(await toEpub(about, text)).arrayBuffer();
+    const zip = unzipped(book);
+    const names = zip.paths.filter((path) => path.endsWith(".xhtml")).sort();
+    const pages = names.map(async (path) => new TextDecoder().decode(await zip.read(path)));
+    return [await Promise.all(pages), (await fromEpub(book)).text];
+}"""
+
+
+def test_notes_of_an_epub_stand_in_the_chapter_that_calls_them(page: Page) -> None:
+    text = "# One[^1]\n\nA word.\n\n# Two\n\n*Second[^2]* end.\n\n[^1]: First *note*.\n[^2]: # Second."
+    (one, two, contents), again = page.evaluate(NOTES, text)
+    assert again == text
+    assert [part for part in (one, two, contents) if "[^" in part] == []
+    assert "First <em>note</em>.</p></aside></body>" in one
+    assert '>2</a></em> end.</p>\n<aside epub:type="footnote"' in two
+    assert "# Second.</p></aside></body>" in two
+
+
 READ = """async ([name, data]) => {
     const load = (path) => import(new URL(`studio/${path}.js`, document.baseURI));
     const [{ fromFile }, { textOf }] = await Promise.all(["files/exchange", "story/tree"].map(load));
@@ -126,12 +148,31 @@ style="font-weight:400;font-style:normal">A </span><span
 style="font-weight:700;font-style:italic;white-space:pre-wrap;">bold  one</span></p><br />
 <ul style="margin-top:0;margin-bottom:0"><li dir="ltr" style="list-style-type:disc"><p dir="ltr"
 style="margin-top:0pt"><span style="font-weight:400">x</span></p></li></ul></b>"""
+COMMENT = """<html xmlns:o="urn:schemas-microsoft-com:office:office"><body>
+<p class=MsoTitle>A title</p><p class=MsoQuote>To be.</p>
+<table class=MsoTableGrid><tr><td><p class=MsoNormal>a</p></td><td><p class=MsoNormal>b</p></td></tr>
+<tr><td><p class=MsoNormal>c</p></td><td></td></tr></table>
+<p class=MsoNormal>It was<a style='mso-comment-reference:EB_1'></a><span class=MsoCommentReference><span
+style='font-size:8.0pt'><![if !supportAnnotations]><a class=msocomanchor id="_anchor_1"
+onmouseover="msoCommentShow('_anchor_1','_com_1')" onmouseout="msoCommentHide('_com_1')"
+href="#_msocom_1">[EB1]</a><![endif]></span></span> late.</p>
+<div style='mso-element:comment-list'><![if !supportAnnotations]><hr class=msocomoff size=1><![endif]>
+<div style='mso-element:comment'><div class=msocomtxt><p class=MsoCommentText>Cut?</p></div></div></div>
+</body></html>"""
+OFFICE_LIBRE = """<html><head><meta name="generator" content="LibreOffice 7.3.7.2 (Linux)"/></head><body>
+<p style="line-height: 100%; margin-bottom: 0in">Libre <i>it</i></p><p style="line-height: 100%">b</p>
+<p style="line-height: 100%"><br/></p><p>two</p></body></html>"""
 WEB = """<p>It was <b>late</b>.<p>Tom &amp; Mia <i>slept</i>.<script>1</script><hr>
 <blockquote><p>To be.</p></blockquote>"""
 CLIPBOARDS = {
     OFFICE: "# Chapter *1*\nIt was *late*, and **dark**.\n\nRed & under\n- An item\n3. The third",
     GOOGLE: "## Two\nA ***bold  one***\n\n- x",
     WEB: "It was **late**.\n\nTom & Mia *slept*.\n\n***\n\n> To be.",
+    COMMENT: "# A title\n> To be.\na\tb\nc\t\nIt was late.",
+    OFFICE_LIBRE: "Libre *it*\nb\n\ntwo",
+    "<p>a</p><p><br></p><p>b</p>": "a\n\nb",
+    "<table><tr><td><h2>a</h2><p>b</p></td></tr><tr><td>c<td><i>d</i></table>": "## a\n\nb\nc\t*d*",
+    "<p>Seen<span style='display:none'>hidden</span> on = <a id='x' onclick='y()'>z</a></p>": "Seen on = z",
     "no <em>marks</em>, 5 * 3": "no *marks*, 5 * 3",
     "<pre>a\n  b\n</pre>": "a\n  b",
     "": "",

@@ -116,7 +116,7 @@ def imports_and_undoes(page: Page, folder: Path) -> None:
     chooser.set_input_files(BOOK)
     told = page.locator(".imported")
     text = BOOK.with_suffix(".epub.txt").read_text(encoding="utf-8")
-    expect(told).to_have_text(re.compile("odd.epub is open as a new story, “The Book”: 25 words, 1 chapter."))
+    expect(told).to_have_text(re.compile("odd.epub is open as a new story, “The Book”: 31 words, 1 chapter."))
     expect(told).to_be_in_viewport()
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(editor(page)).to_have_value(text)

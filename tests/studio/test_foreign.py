@@ -193,6 +193,8 @@ def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page
         ("Scene Break", [("", "•••")]),
         ("Normal", [("", "*"), ("", "not"), ("", "*"), ("", " emphasised. A note"), ("", "")]),
     ]  # fmt: skip
+    styles = {run.style.name for one in document.paragraphs for run in one.runs if run.style}
+    assert styles == {"Default Paragraph Font", "Literal", "footnote reference"}
     notes = zipfile.ZipFile(file).read("word/footnotes.xml").decode()
     assert '<w:i/></w:rPr><w:t xml:space="preserve">1913</w:t>' in notes
     assert document.core_properties.title == "My book & more"

@@ -120,3 +120,9 @@ def test_what_is_copied_and_pasted_on_a_phone_keeps_its_emphasis(phone: Page) ->
     compose(phone, "")
     phone.keyboard.press("Control+v")
     expect(editor(phone)).to_have_value(text)
+    compose(phone, "He said no")
+    phone.evaluate(PUT, "<h2>A</h2><p>It was</p>")
+    for _ in range(3):
+        phone.keyboard.press("ArrowLeft")
+    phone.keyboard.press("Control+v")
+    expect(editor(phone)).to_have_value("He said\n## A\n\nIt was no")

@@ -33,7 +33,8 @@ const attribute = (element, name) =>
 const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(element, "val") ?? "1") : null);
 
 /** @typedef {{name: string, above: string | null, isDefault: boolean, italic: boolean | null,
-      bold: boolean | null, outline: number | null, list: [string | null, string | null] | null}} Style */
+      bold: boolean | null, isHidden: boolean | null, outline: number | null,
+      list: [string | null, string | null] | null}} Style */
 /** @typedef {{format: string, text: string, start: number}} Level of a list */
 /** @typedef {object} Reader
     @property {Map<string, Style>} styles
@@ -46,7 +47,8 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
     @property {boolean[]} fields for each field that is open whether its result has begun
     @property {Paragraph[]} all
     @property {Run[]} open runs of a paragraph whose end is deleted */
-/** @typedef {{runs: Run[], boxes: Element[], style: Run | null, hasRule: boolean, isBroken: boolean}} Line
+/** @typedef {Run & {isHidden?: boolean}} Look */
+/** @typedef {{runs: Run[], boxes: Element[], style: Look | null, hasRule: boolean, isBroken: boolean}} Line
     `isBroken`: by a page break, which is a line break if text follows */
 
 /** The text of a .docx.
@@ -119,6 +121,7 @@ function stylesOf(parsed) {
         isDefault: attribute(one, "default") === "1" && attribute(one, "type") === "paragraph",
         italic: toggle(childOf(one, "rPr", "i")),
         bold: toggle(childOf(one, "rPr", "b")),
+        isHidden: toggle(childOf(one, "rPr", "vanish")),
         outline: numberOf(childOf(one, "pPr", "outlineLvl")),
         list: listOf(childOf(one, "pPr", "numPr")),
       },
@@ -260,7 +263,7 @@ function alternatives(element) {
 
 /** @type {(reader: Reader, row: Element) => void} */
 function readRow(reader, row) {
-  if (childOf(row, "trPr", "del")) return;
+  if (childOf(row, "trPr", "del") || toggle(childOf(row, "trPr", "hidden"))) return;
   const { all } = reader;
   const cells = allOf(row, "tc").filter((cell) => nearest(cell, "tr") === row);
   const read = cells
@@ -295,11 +298,14 @@ function readParagraph(reader, paragraph) {
   const styles = chainOf(reader.styles, id ?? reader.plain);
   const { kind, level, label } = kindOf(reader, properties, styles);
   const marked = kind === "text" ? styles : []; // a heading is bold, a quote italic, all of it
-  const style = run(
-    "",
-    marked.find(({ italic }) => italic !== null)?.italic ?? false,
-    marked.find(({ bold }) => bold !== null)?.bold ?? false,
-  );
+  const style = {
+    ...run(
+      "",
+      marked.find(({ italic }) => italic !== null)?.italic ?? false,
+      marked.find(({ bold }) => bold !== null)?.bold ?? false,
+    ),
+    isHidden: styles.find(({ isHidden }) => isHidden !== null)?.isHidden ?? false,
+  };
   /** @type {Line} */
   const line = { runs: label ? [run(label)] : [], boxes: [], style, hasRule: false, isBroken: false };
   readInline(reader, paragraph, line);
@@ -307,13 +313,20 @@ function readParagraph(reader, paragraph) {
   const all = [...reader.open, ...line.runs];
   const runs = kind === "heading" && !reader.isOurs ? withoutBold(all) : all;
   const spaced = isSpaced(properties, styles);
-  if (childOf(mark, "del") || childOf(mark, "moveFrom")) reader.open = runs;
+  if (isEndGone(mark) || style.isHidden) reader.open = runs;
   else {
     reader.open = [];
     reader.all.push(paragraphOf(kind, level, runs, spaced, line.hasRule || hasRule(properties), styles));
   }
   for (const box of line.boxes) for (const child of [...box.children]) readBlock(reader, child);
 }
+
+/** Whether a paragraph goes on in the next one: its end is deleted, or hidden. Of two styles in a line each
+    has its own paragraph.
+    @type {(mark: Element | undefined) => boolean} */
+const isEndGone = (mark) =>
+  !!(childOf(mark, "del") ?? childOf(mark, "moveFrom")) ||
+  (!!toggle(childOf(mark, "vanish")) && !toggle(childOf(mark, "specVanish")));
 
 /** @type {(properties: Element | undefined) => boolean} */
 const hasRule = (properties) => !!childOf(properties, "pBdr", "bottom");
@@ -377,7 +390,7 @@ const PAGES = new Set(/** @type {(string | null)[]} */ (["page", "column"]));
 /** @type {Record<string, string>} */
 const CALLS = { footnoteReference: "footnote", endnoteReference: "endnote" };
 
-/** @type {(reader: Reader, element: Element, line: Line, look?: Run | null) => void} */
+/** @type {(reader: Reader, element: Element, line: Line, look?: Look | null) => void} */
 function readInline(reader, element, line, look = line.style) {
   for (const child of alternatives(element)) {
     const name = child.localName;
@@ -396,30 +409,34 @@ function readInline(reader, element, line, look = line.style) {
 }
 
 /** The emphasis of a run: its own, else that of its style, else the paragraph's.
-    @type {(reader: Reader, element: Element, style: Run | null) => Run} */
+    @type {(reader: Reader, element: Element, style: Look | null) => Look} */
 function lookOf(reader, element, style) {
   const properties = childOf(element, "rPr");
   const styles = chainOf(reader.styles, attribute(childOf(properties, "rStyle"), "val"));
-  /** @type {(name: "italic" | "bold", tag: string) => boolean} */
+  /** @type {(name: "italic" | "bold" | "isHidden", tag: string) => boolean} */
   const value = (name, tag) =>
     toggle(childOf(properties, tag)) ??
     styles.find((one) => one[name] !== null)?.[name] ??
     style?.[name] ??
     false;
-  return run("", value("italic", "i"), value("bold", "b"), styles[0]?.name === LITERAL);
+  const isHidden = value("isHidden", "vanish");
+  return { ...run("", value("italic", "i"), value("bold", "b"), styles[0]?.name === LITERAL), isHidden };
 }
 
-/** @type {(reader: Reader, line: Line, look: Run | null, text: string) => void} */
+/** @type {(reader: Reader, look: Look | null) => boolean} */
+const isShown = ({ fields }, look) => !look?.isHidden && !fields.includes(false);
+
+/** @type {(reader: Reader, line: Line, look: Look | null, text: string) => void} */
 function add(reader, line, look, text) {
-  if (!text || reader.fields.includes(false)) return;
+  if (!text || !isShown(reader, look)) return;
   if (line.isBroken) line.runs.push(run("\n"));
   line.isBroken = false;
   line.runs.push({ ...(look ?? run("")), text });
 }
 
-/** @type {(reader: Reader, line: Line, look: Run | null, note: Element | undefined) => void} */
+/** @type {(reader: Reader, line: Line, look: Look | null, note: Element | undefined) => void} */
 function call(reader, line, look, note) {
-  if (!note || reader.fields.includes(false)) return;
+  if (!note || !isShown(reader, look)) return;
   reader.called.push(note);
   add(reader, line, { ...(look ?? run("")), literal: false }, callOf(reader.called.length));
 }

@@ -244,6 +244,11 @@ export function textOfRuns(runs, isWhole = true) {
     : written(all, true);
 }
 
+const STARS = /(?<=\s)\*+(?=\s)|(\\*)\*/g;
+/** Stars with an escape; those between blanks need none.
+    @type {(found: string, slashes?: string) => string} */
+const starsOf = (found, slashes) => (slashes === undefined ? found : `${slashes}${slashes}\\*`);
+
 /** @type {(runs: Run[], escapes: boolean) => string} */
 function written(runs, escapes) {
   let [text, italic, bold] = ["", false, false];
@@ -253,7 +258,7 @@ function written(runs, escapes) {
     if (escapes && before && !before.literal && (marks || one.literal)) text += /\\*$/.exec(text)?.[0] ?? "";
     text += "*".repeat(marks);
     if (one.literal) text += one.text.replaceAll(/./gs, "\\$&");
-    else text += escapes ? one.text.replaceAll(/(\\*)\*/g, "$1$1\\*") : one.text;
+    else text += escapes ? one.text.replaceAll(STARS, starsOf) : one.text;
     ({ italic, bold } = one);
   }
   return text;

@@ -1,10 +1,12 @@
 // EPUB files become text: the chapters in the order of the book, whatever their files are called.
 
-import { lookOf, paragraphsWithin, parsedHtml, rulesOf } from "./html.js";
-import { textIn } from "./paragraphs.js";
+import { run } from "./emphasis.js";
+import { isNoteCall, lookOf, paragraphsWithin, parsedHtml, rulesOf } from "./html.js";
+import { textIn, textOfNotes } from "./paragraphs.js";
 import { allOf, decoded, escaped, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
+/** @import { Run } from "./emphasis.js" */
 /** @import { Look } from "./html.js" */
 /** @import { Paragraph } from "./paragraphs.js" */
 /** @import { Zip } from "./zip.js" */
@@ -32,16 +34,19 @@ export async function fromEpub(buffer) {
   );
   /** @type {Paragraph[]} */
   const all = [];
+  /** @type {Run[][]} */
+  const notes = [];
   const pause = pauses();
   for (const chapter of chaptersOf(book, path)) {
-    const read = await paragraphsOf(zip, chapter);
+    const read = await paragraphsOf(zip, chapter, notes);
     if (!isOurs && all.length && read[0]) read[0].spaced = true;
     for (const one of read) all.push(one);
     const wait = pause();
     if (wait) await wait;
   }
   if (!all.length) throw new Error("it has no chapters with text");
-  return { title: allOf(book, "title")[0]?.textContent?.trim() ?? "", text: await textIn(all) };
+  const title = allOf(book, "title")[0]?.textContent?.trim() ?? "";
+  return { title, text: (await textIn(all)) + textOfNotes(notes) };
 }
 
 /** @type {(zip: Zip) => Promise<void>} */
@@ -70,16 +75,48 @@ function chaptersOf(book, path) {
   return [...new Set(chapters.map((one) => resolved(path, one?.getAttribute("href") ?? "")))];
 }
 
-/** @type {(zip: Zip, path: string) => Promise<Paragraph[]>} */
-async function paragraphsOf(zip, path) {
+/** The paragraphs of a chapter; the notes that stand in it become the next `notes`.
+    @type {(zip: Zip, path: string, notes: Run[][]) => Promise<Paragraph[]>} */
+async function paragraphsOf(zip, path, notes) {
   const bytes = await zip.read(path);
   if (!bytes) throw new Error(`its chapter ${path} is missing`);
   const source = decoded(bytes)
     .replaceAll(EMPTY, "<$1$2></$1>")
     .replaceAll(CDATA, (_, text) => escaped(text));
   const parsed = parsedHtml(source);
-  return paragraphsWithin(parsed.body, { looks: await looksOf(zip, path, parsed) });
+  const looks = await looksOf(zip, path, parsed);
+  /** @type {Map<Element, number>} */
+  const calls = new Map();
+  for (const call of allOf(parsed, "a").filter(isNoteCall)) {
+    const note = parsed.getElementById(/^#(.+)/.exec(call.getAttribute("href") ?? "")?.[1] ?? "");
+    if (!note || !isNote(note) || note.contains(call)) continue;
+    for (const back of note.querySelectorAll('[role="doc-backlink"]')) back.remove();
+    calls.set(call, notes.push(inLine(paragraphsWithin(note, { looks }))));
+    takeOut(note);
+  }
+  return paragraphsWithin(parsed.body, { looks, calls });
 }
+
+/** Removes a note, and what is around it if nothing but a rule is left there.
+    @type {(note: Element) => void} */
+function takeOut(note) {
+  /** @type {Element | null} */
+  let gone = note;
+  while (gone && gone.localName !== "body") {
+    /** @type {Element | null} */
+    const around = gone.parentElement;
+    gone.remove();
+    gone = around?.textContent?.trim() ? null : around;
+  }
+}
+
+/** @type {(element: Element) => boolean} */
+const isNote = (element) =>
+  /\b(foot|end|rear)note\b/.test(`${element.getAttribute("epub:type")} ${element.getAttribute("role")}`);
+
+/** The runs of a note's paragraphs, which are one line.
+    @type {(paragraphs: Paragraph[]) => Run[]} */
+const inLine = (paragraphs) => paragraphs.flatMap(({ runs }, i) => (i ? [run(" "), ...runs] : runs));
 
 /** How elements look by the style sheets: many books have italics only there.
     @type {(zip: Zip, path: string, parsed: Document) => Promise<Map<Element, Look>>} */
@@ -104,5 +141,9 @@ function apply({ style, selectorText }, parsed, looks) {
   const given = Object.entries(look).filter(([, value]) => value !== null);
   if (!given.length) return;
   for (const element of parsed.querySelectorAll(selectorText))
-    looks.set(element, { ...(looks.get(element) ?? look), ...Object.fromEntries(given) });
+    looks.set(element, {
+      ...(looks.get(element) ?? look),
+      ...Object.fromEntries(given),
+      ...(isNote(element) && { isHidden: false }), // which programs show when one asks for it
+    });
 }

@@ -126,14 +126,25 @@ export function isCharacter(data) {
   return isCard && TEXTS.some((name) => String(card[name] ?? "").trim());
 }
 
+/** What of a character has no place in a story.
+    @type {Record<string, string>} */
+const UNUSED = {
+  mes_example: "examples of messages are",
+  system_prompt: "system prompt is",
+  post_history_instructions: "instructions behind the messages are",
+  note: "note at a depth is",
+  creator_notes: "author's notes are",
+  group_only_greetings: "greetings for groups are",
+};
+
 /** A character becomes a story that begins with its first message; others of them are branches.
     @type {(data: any, name: string, warnings: string[]) => Story} */
 export function character(data, name, warnings) {
   const card = data.spec && data.data ? data.data : data;
-  const own = String(card.name || name);
+  const own = String(card.nickname || card.name || name);
   const read = (/** @type {unknown} */ text) =>
     withNames(String(text ?? "").replaceAll("\r", ""), own).trim();
-  const story = newStory(own);
+  const story = newStory(String(card.name || name));
   const others = Array.isArray(card.alternate_greetings) ? card.alternate_greetings : [];
   for (const text of [card.first_mes, ...others].map(read).filter(Boolean)) {
     const node = addNode(story, story.root, { text, source: "user", seen: true });
@@ -148,7 +159,9 @@ export function character(data, name, warnings) {
   const { lore, off } = book ? loreFrom(data, warnings) : { lore: [], off: 0 };
   if (!book) warnings.push("the character has no lorebook");
   if (off) warnings.push(`${off} ${off === 1 ? "entry" : "entries"} of its lorebook, being off, left out`);
-  if (read(card.mes_example)) warnings.push("its examples of messages are left out");
+  const note = card.extensions?.depth_prompt?.prompt;
+  for (const [field, what] of Object.entries(UNUSED))
+    if (read({ ...card, note }[field])) warnings.push(`its ${what} left out`);
   const named = (/** @type {Entry} */ one) => ({ ...one, text: withNames(one.text, own) });
   story.parts = { memory: about.filter(Boolean).join("\n"), lore: lore.map(named) };
   return story;

@@ -3,14 +3,15 @@
 // Emphasis, headings, lists, quotes and rules are kept; the rest of the looks is left out.
 
 import { run } from "./emphasis.js";
-import { byLines, paragraphsOf, textOfParagraphs, withoutBold } from "./paragraphs.js";
+import { byLines, CALL, callOf, paragraphsOf, rowOf, textOfParagraphs, withoutBold } from "./paragraphs.js";
 import { escaped } from "./xml.js";
 
 /** @import { Run } from "./emphasis.js" */
 /** @import { Paragraph } from "./paragraphs.js" */
 
 /** How an element's text looks; null: as around it. `isPre`: its blanks count.
-    @typedef {{italic: boolean | null, bold: boolean | null, isPre: boolean | null}} Look */
+    @typedef {{italic: boolean | null, bold: boolean | null, isPre: boolean | null,
+      isHidden?: boolean | null}} Look */
 
 /** @type {(words: string) => Set<string>} */
 const names = (words) => new Set(words.split(" "));
@@ -31,16 +32,16 @@ const LOOKS = Object.fromEntries([
 ]);
 export const SPACED = "spaced"; // the class of our own paragraphs behind a blank line
 
-// The page's Content-Security-Policy refuses styles in what is parsed here, too, and the console would tell
-// each: so they get other names before.
+// The page's Content-Security-Policy refuses styles and handlers of events in what is parsed here, too, and
+// the console would tell each: so they get other names before.
 
 const STYLE_TAGS = /<(\/?)style\b/gi;
-const STYLE_ATTRIBUTES = /(<[a-z][^<>]*\s)style(\s*=)/gi;
+const ATTRIBUTES = /\b(style|on[a-z]+)(?=\s*=)(?<=<[a-z][^<>]*\s\1)/gi;
 const STYLE = "data-style";
 
 /** @type {(source: string) => Document} */
 export function parsedHtml(source) {
-  const named = source.replaceAll(STYLE_TAGS, "<$1x-style").replaceAll(STYLE_ATTRIBUTES, `$1${STYLE}$2`);
+  const named = source.replaceAll(STYLE_TAGS, "<$1x-style").replaceAll(ATTRIBUTES, "data-$1");
   return new DOMParser().parseFromString(named, "text/html");
 }
 
@@ -53,7 +54,7 @@ export function rulesOf(css) {
 }
 
 /** What an element's attribute says. `isSpaced`: whether space is before it; null: as elements of its name.
-    @typedef {{look: Look | null, isHidden: boolean, isSpaced: boolean | null}} Own */
+    @typedef {{look: Look | null, isSpaced: boolean | null}} Own */
 /** @type {Map<string, Own>} */
 const known = new Map();
 const MOST = 1000; // that are remembered
@@ -66,7 +67,6 @@ function ownOf(element) {
   const style = css ? rulesOf(`x { ${css} }`)[0]?.style : null;
   const own = {
     look: style ? lookOf(style) : null,
-    isHidden: style?.display === "none",
     isSpaced: style?.marginTop ? !/^0(?![.\d])/.test(style.marginTop) : null,
   };
   if (known.size > MOST) known.clear();
@@ -79,16 +79,22 @@ function ownOf(element) {
       level: number}} Place */
 /** `isLine`: the line counts, though it has no words; `item`: the mark of a list's item, which the next line
     takes.
-    @typedef {{all: Paragraph[], runs: Run[], isLine: boolean, spaced: boolean, isApart: boolean,
-      item: {kind: "bullet" | "number", level: number} | null, looks: Map<Element, Look>}} Reader */
+    @typedef {{all: Paragraph[], runs: Run[], isLine: boolean, spaced: boolean,
+      item: {kind: "bullet" | "number", level: number} | null} & Known} Reader */
+/** `isApart`: paragraphs are apart, as pages show them; `looks`: how elements look by style sheets; `calls`:
+    the numbers of notes where they are called.
+    @typedef {{isApart: boolean, looks: Map<Element, Look>, calls: Map<Element, number>}} Known */
 
-/** The paragraphs within an element. `isApart`: paragraphs are apart, as pages show them; `looks`: how
-    elements look by style sheets.
-    @type {(within: Element, options?: {isApart?: boolean, looks?: Map<Element, Look>}) => Paragraph[]} */
-export function paragraphsWithin(within, { isApart = false, looks = new Map() } = {}) {
+const PLACE = /** @type {Place} */ ({ italic: false, bold: false, isPre: false, kind: "text", level: 0 });
+
+/** The paragraphs within an element, be it hidden itself.
+    @type {(within: Element, known?: Partial<Known>, place?: Place) => Paragraph[]} */
+export function paragraphsWithin(within, known = {}, place = PLACE) {
   /** @type {Reader} */
-  const reader = { all: [], runs: [], isLine: false, spaced: false, isApart, item: null, looks };
-  const place = /** @type {Place} */ ({ italic: false, bold: false, isPre: false, kind: "text", level: 0 });
+  const reader = {
+    ...{ isApart: false, looks: new Map(), calls: new Map(), ...known },
+    ...{ all: [], runs: [], isLine: false, spaced: false, item: null },
+  };
   readElement(reader, within, place);
   flush(reader, place);
   return reader.all.flatMap(byLines);
@@ -97,29 +103,39 @@ export function paragraphsWithin(within, { isApart = false, looks = new Map() } 
 /** @type {(reader: Reader, element: Element, outer: Place) => void} */
 function readElement(reader, element, outer) {
   const name = element.localName.toLowerCase();
-  if (LEFT_OUT.has(name) || isHidden(element)) return;
+  if (LEFT_OUT.has(name)) return;
   const isBlock = BLOCKS.has(name);
   const place = placeIn(element, name, outer, reader.looks.get(element));
   if (isBlock) {
     flush(reader, outer);
-    reader.spaced ||= reader.all.length > 0 && isSpaced(reader, element, name);
+    reader.spaced ||= !!reader.all.at(-1)?.runs.length && isSpaced(reader, element, name);
   }
-  if (name === "br") addLine(reader);
+  if (name === "tr") readRow(reader, element, place);
+  else if (name === "br") addLine(reader);
   else if (name === "hr")
     reader.all.push({ kind: "break", level: 0, runs: [run("***")], spaced: taken(reader) });
   else if (isListMark(element)) reader.item = itemOf(element.textContent ?? "");
-  else if (isNoteCall(element)) add(reader, `[${element.textContent?.replace(/[[\]\s]/g, "")}]`, place);
+  else if (isNoteCall(element)) add(reader, callIn(reader, element), place);
   else readChildren(reader, element, name, place);
   if (isBlock) flush(reader, place);
   if (name === "li") reader.item = null;
 }
 
+/** @type {(reader: Reader, row: Element, place: Place) => void} */
+function readRow(reader, row, place) {
+  const cells = [...row.children].filter((one) => /^t[dh]$/i.test(one.localName) && !isHidden(reader, one));
+  const read = rowOf(cells.map((cell) => paragraphsWithin(cell, reader, place)));
+  if (!read.some(({ runs }) => runs.some(({ text }) => text.trim()))) return;
+  read[0].spaced = taken(reader);
+  reader.all.push(...read);
+}
+
 /** @type {(reader: Reader, element: Element, name: string, place: Place) => void} */
 function readChildren(reader, element, name, place) {
-  if (/^t[dh]$/.test(name) && element.previousElementSibling) reader.runs.push(run("\t"));
   let number = Number.parseInt(element.getAttribute("start") ?? "1", 10);
   for (const child of element.childNodes) {
     if (child instanceof Element) {
+      if (isHidden(reader, child)) continue;
       if (child.localName.toLowerCase() === "li") {
         flush(reader, place);
         number = Number.parseInt(child.getAttribute("value") ?? "", 10) || number;
@@ -130,8 +146,14 @@ function readChildren(reader, element, name, place) {
   }
 }
 
-/** @type {(element: Element) => boolean} */
-const isHidden = (element) => element.hasAttribute("hidden") || ownOf(element).isHidden;
+/** Word's comments are left out, and its rules before them and before notes.
+    @type {(reader: Reader, element: Element) => boolean} */
+const isHidden = ({ looks }, element) =>
+  element.hasAttribute("hidden") ||
+  (ownOf(element).look?.isHidden ?? looks.get(element)?.isHidden ?? false) ||
+  /^(MsoCommentReference|mso(comanchor|comoff))$/i.test(element.className) ||
+  /mso-element:\s*comment/i.test(element.getAttribute(STYLE) ?? "") ||
+  (element.localName === "hr" && /mso-element:/i.test(element.parentElement?.getAttribute(STYLE) ?? ""));
 
 /** Whether an element is the mark that Word puts before an item of a list.
     @type {(element: Element) => boolean} */
@@ -144,9 +166,15 @@ function itemOf(mark) {
 }
 
 /** @type {(element: Element) => boolean} */
-const isNoteCall = (element) =>
+export const isNoteCall = (element) =>
   element.getAttribute("role") === "doc-noteref" ||
   /\bnoteref\b/.test(element.getAttribute("epub:type") ?? "");
+
+/** @type {(reader: Reader, element: Element) => string} */
+function callIn({ calls }, element) {
+  const number = calls.get(element);
+  return number ? callOf(number) : `[${element.textContent?.replace(/[[\]\s]/g, "")}]`;
+}
 
 /** Whether space is before an element: as browsers show pages, but not where Word and Google say that there
     is none; else as our own files say.
@@ -168,9 +196,10 @@ function taken(reader) {
 /** @type {(element: Element, name: string, outer: Place, sheet: Look | undefined) => Place} */
 function placeIn(element, name, outer, sheet) {
   const place = { ...outer };
-  const level = /^h([1-6])$/.exec(name)?.[1];
+  const word = /^Mso(Title|(?:Intense)?Quote|Heading[789])$/.exec(element.className)?.[1];
+  const level = /^h([1-6])$/.exec(name)?.[1] ?? { T: "1", H: "6" }[word?.[0] ?? ""];
   if (level) Object.assign(place, { kind: "heading", level: Number(level) });
-  if (name === "blockquote") place.kind = "quote";
+  if (name === "blockquote" || word?.endsWith("Quote")) place.kind = "quote";
   for (const look of [LOOKS[name], sheet, ownOf(element).look]) {
     place.italic = look?.italic ?? place.italic;
     place.bold = look?.bold ?? place.bold;
@@ -183,7 +212,8 @@ function placeIn(element, name, outer, sheet) {
 const WEIGHTS = { bold: 700, bolder: 700, normal: 400, lighter: 400 };
 
 /** @type {(style: CSSStyleDeclaration) => Look} */
-export const lookOf = ({ fontStyle, fontWeight, whiteSpace }) => ({
+export const lookOf = ({ display, fontStyle, fontWeight, whiteSpace }) => ({
+  isHidden: display ? display === "none" : null,
   italic: fontStyle ? /^(italic|oblique)/.test(fontStyle) : null,
   bold: fontWeight ? (WEIGHTS[fontWeight] ?? Number(fontWeight)) >= 600 : null,
   isPre: whiteSpace ? /^(pre|break-spaces)/.test(whiteSpace) : null,
@@ -220,8 +250,10 @@ function flush(reader, { kind, level, isPre }) {
       runs,
       spaced: taken(reader),
     });
-  else if (reader.isLine)
-    reader.all.push({ kind: "text", level: 0, runs: isPre ? runs : [], spaced: taken(reader) });
+  else if (reader.isLine) {
+    reader.spaced = false; // an empty line is the space already
+    reader.all.push({ kind: "text", level: 0, runs: isPre ? runs : [] });
+  }
   if (hasWords) reader.item = null;
   Object.assign(reader, { runs: [], isLine: false });
 }
@@ -247,12 +279,15 @@ function trimmed(runs, isPre) {
 
 // ---- text from and to other programs -----------------------------------------------------------------
 
-/** The text of HTML, as of the clipboard.
-    @type {(html: string) => string} */
-export function fromHtml(html) {
-  const paragraphs = paragraphsWithin(parsedHtml(html).body, { isApart: true });
-  return textOfParagraphs(paragraphs).replaceAll("\r", "");
-}
+const CLOSE = /<meta\s[^<>]*\bLibreOffice\b/i; // whose paragraphs follow each other without space, as Word's
+
+/** The paragraphs of HTML, as of the clipboard.
+    @type {(html: string) => Paragraph[]} */
+export const fromClipboard = (html) =>
+  paragraphsWithin(parsedHtml(html).body, { isApart: !CLOSE.test(html) });
+
+/** @type {(html: string) => string} */
+export const fromHtml = (html) => textOfParagraphs(fromClipboard(html)).replaceAll("\r", "");
 
 /** The text as HTML, for the clipboard.
     @type {(text: string) => string} */
@@ -263,16 +298,19 @@ export const toHtml = (text) =>
     return ` style="white-space:pre-wrap;margin:${one.spaced ? "1em 0 0" : "0"}${centred}"`;
   });
 
+/** What stands where a note is called.
+    @typedef {(number: string) => string} Call */
+
 /** The text as HTML. `look`: the attributes of a paragraph, or of what is around some.
-    @type {(text: string, look: (paragraph?: Paragraph) => string) => string} */
-export function htmlOf(text, look) {
+    @type {(text: string, look: (paragraph?: Paragraph) => string, call?: Call) => string} */
+export function htmlOf(text, look, call) {
   const all = [...paragraphsOf(text)];
   return all
     .map((one, i) => {
       const list = LISTS[one.kind];
       const begins = list && all[i - 1]?.kind !== one.kind ? `<${list}${look()}>` : "";
       const ends = list && all[i + 1]?.kind !== one.kind ? `</${list}>` : "";
-      return begins + paragraphHtml(one, look(one), look()) + ends;
+      return begins + paragraphHtml(one, look(one), look(), call) + ends;
     })
     .join("\n");
 }
@@ -280,9 +318,9 @@ export function htmlOf(text, look) {
 /** @type {Partial<Record<Paragraph["kind"], string>>} */
 const LISTS = { bullet: "ul", number: "ol" };
 
-/** @type {(paragraph: Paragraph, look: string, around: string) => string} */
-function paragraphHtml({ kind, level, runs }, look, around) {
-  const words = runs.map(runHtml).join("") || "<br/>";
+/** @type {(paragraph: Paragraph, look: string, around: string, call?: Call) => string} */
+function paragraphHtml({ kind, level, runs }, look, around, call) {
+  const words = runsHtml(runs, call) || "<br/>";
   if (kind === "heading") return `<h${level}${look}>${words}</h${level}>`;
   if (kind === "quote") return `<blockquote${around}><p${look}>${words}</p></blockquote>`;
   if (kind === "bullet") return `<li${look}>${words}</li>`;
@@ -290,8 +328,12 @@ function paragraphHtml({ kind, level, runs }, look, around) {
   return `<p${look}>${words}</p>`;
 }
 
-/** @type {(one: Run) => string} */
-function runHtml({ text, italic, bold }) {
-  const inner = italic ? `<em>${escaped(text)}</em>` : escaped(text);
-  return bold ? `<strong>${inner}</strong>` : inner;
-}
+/** @type {(runs: Run[], call?: Call) => string} */
+export const runsHtml = (runs, call) =>
+  runs
+    .map(({ text, italic, bold }) => {
+      const words = call ? escaped(text).replace(CALL, (_, number) => call(number)) : escaped(text);
+      const inner = italic ? `<em>${words}</em>` : words;
+      return bold ? `<strong>${inner}</strong>` : inner;
+    })
+    .join("");

@@ -11,10 +11,10 @@ import { unzipped } from "./zip.js";
 const has = (bytes, at, sign) => [...sign].every((one, i) => bytes[at + i] === one.charCodeAt(0));
 
 const SAVE_AS = "save it as Word (.docx), EPUB or a text, and import that";
-/** Beginnings of files: at, sign, what it is, what to do.
+/** Beginnings of binary files: at, sign, what it is, what to do. Words of a text may be such a sign, so it
+    counts only beside characters that no text has.
     @type {[at: number, sign: string, what: string, then?: string][]} */
 const REFUSED = [
-  [0, "%PDF-", "a PDF, which has no paragraphs", "import the document that it was made of"],
   [0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Word file (.doc), or one with a password", SAVE_AS],
   [60, "BOOKMOBI", "a Kindle book (MOBI)", "convert it to EPUB, and import that"],
   [0, "TPZ", "a Kindle book", "convert it to EPUB, and import that"],
@@ -50,6 +50,19 @@ const ZIPS = [
   [/^card\.json$/, "a character (CHARX)", "save it as PNG or JSON, and import that"],
 ];
 
+const HEAD = 68; // bytes, in which each of these kinds has a control character
+const IN_TEXTS = new Set([...Array(5).keys()].map((i) => 9 + i)); // tab, line breaks, form feed
+/** @type {(bytes: Uint8Array) => boolean} */
+const isBinary = (bytes) => bytes.subarray(0, HEAD).some((one) => one < 32 && !IN_TEXTS.has(one));
+
+const COMMENTS = "(?:<!--.*?-->\\s*)*";
+const HTML = new RegExp(`^(<\\?xml[^>]*>\\s*)?${COMMENTS}<(!doctype html|html)[\\s>]`, "is");
+/** An XML file: its first line says so, or its first element. */
+const XML = new RegExp(
+  `^(<\\?xml|${COMMENTS}(<!doctype[^>]*>\\s*)?<(svg\\b|[a-z][^\\s<>]*\\s[^<>]*xmlns\\b))`,
+  "is",
+);
+
 /** @type {(what: string, then?: string) => Error} */
 const refusal = (what, then) => new Error(`it is ${what}${then ? `; ${then}` : ""}`);
 
@@ -58,17 +71,20 @@ const refusal = (what, then) => new Error(`it is ${what}${then ? `; ${then}` : "
 export async function kindOf(name, buffer) {
   const bytes = new Uint8Array(buffer);
   if (has(bytes, 0, "PK\x03\x04")) return kindOfZip(unzipped(buffer));
-  if (has(bytes, 0, "{\\rtf")) return "rtf";
   if (has(bytes, 0, "\x89PNG\r\n\x1a\n")) return "png";
-  const refused = REFUSED.find(([at, sign]) => has(bytes, at, sign));
+  const refused = isBinary(bytes) && REFUSED.find(([at, sign]) => has(bytes, at, sign));
   if (refused) throw refusal(refused[2], refused[3]);
-  if (/\.(docx|epub|odt)$/i.test(name)) throw new Error("it is no zip file");
   const begin = new TextDecoder("latin1")
     .decode(bytes.subarray(0, 1000))
     .replace(/^\xef\xbb\xbf/, "")
     .trimStart();
-  if (/^(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype html|html)[\s>]/is.test(begin)) return "html";
-  if (/^<\?xml/.test(begin)) throw refusal("an XML file, which is not known here");
+  if (/^%PDF-\d\.\d\s*[\r\n]/.test(begin))
+    throw refusal("a PDF, which has no paragraphs", "import the document that it was made of");
+  if (/^\{\\rtf\d?(?![a-z])/.test(begin)) return "rtf";
+  if (/\.(docx|epub|odt)$/i.test(name)) throw new Error("it is no zip file");
+  if (HTML.test(begin)) return "html";
+  if (XML.test(begin))
+    throw refusal(/<svg\b/i.test(begin) ? "a picture (SVG)" : "an XML file, which is not known here");
   if (/\.(json|lorebook|story|scenario)$/i.test(name) || /^(\{\s*"[^"\n]*"\s*:|\[\s*\{\s*")/.test(begin))
     return "json";
   return "text";

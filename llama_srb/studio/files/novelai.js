@@ -19,9 +19,10 @@ export function novelAi(data, name, warnings) {
   const { storyContainerVersion: version, metadata } = data;
   if (version !== undefined && version !== CONTAINER)
     throw new Error(`it is a NovelAI story of version ${version}; version ${CONTAINER} can be read`);
-  const content = version === undefined ? data : data.content;
+  const isScenario = version === undefined;
+  const content = isScenario ? filled(data, warnings) : data.content;
   const story = newStory(String((metadata ?? data).title || name));
-  const pieces = version === undefined ? [scenarioText(data)] : piecesOf(content);
+  const pieces = isScenario ? [pieceOf(content.prompt)] : piecesOf(content);
   for (const { text, source } of pieces)
     if (text) story.current = addNode(story, story.current, { text, source, state: "stop", seen: true }).id;
   const [memory, note] = Array.isArray(content.context) ? content.context : [];
@@ -35,20 +36,43 @@ export function novelAi(data, name, warnings) {
 
 /** @typedef {{text: string, source: string}} Piece */
 
-/** A scenario's opening, with the default of each placeholder: ${1#Name[Mara]:who it is about}, later
-    ${Name}.
-    @type {(data: any) => Piece} */
-function scenarioText({ prompt }) {
+/** @type {(prompt: unknown) => Piece} */
+const pieceOf = (prompt) => ({ text: String(prompt ?? "").replaceAll("\r", ""), source: "user" });
+
+const PLACEHOLDER = /\$\{(?:\d+#)?([^}[\]:]*)(?:\[([^\]]*)\])?(?::([^}]*))?\}/g;
+
+/** A scenario with the default of each placeholder in all its texts: ${1#Name[Mara]:who it is about} in one
+    of them, ${Name} in others. One without a default stays as ${Name}, with a warning.
+    @type {(data: any, warnings: string[]) => any} */
+function filled({ prompt, context, lorebook }, warnings) {
   /** @type {Map<string, string>} */
   const values = new Map();
-  const text = String(prompt ?? "").replace(
-    /\$\{(?:\d+#)?([^}[\]:]*)(?:\[([^\]]*)\])?(?::[^}]*)?\}/g,
-    (all, name, value) => {
-      if (value !== undefined) values.set(name, value);
-      return values.get(name) ?? all;
-    },
+  /** @type {Map<string, string>} */
+  const bare = new Map(); // those without a default, and what they stand for
+  const texts = { prompt, context, lorebook };
+  inTexts(texts, (text) => {
+    for (const [, name, value] of text.matchAll(PLACEHOLDER)) if (value) values.set(name, value);
+    return text;
+  });
+  const all = inTexts(texts, (text) =>
+    text.replace(PLACEHOLDER, (_, name, __, about = "") => {
+      const value = values.get(name);
+      if (value === undefined) bare.set(name, bare.get(name) || about);
+      return value ?? `\${${name}}`;
+    }),
   );
-  return { text: text.replaceAll("\r", ""), source: "user" };
+  for (const [name, about] of bare)
+    warnings.push(`\${${name}}${about && ` (${about})`} has no default; replace it where it stands`);
+  return all;
+}
+
+/** Data with its texts changed.
+    @type {(data: any, change: (text: string) => string) => any} */
+function inTexts(data, change) {
+  if (typeof data === "string") return change(data);
+  if (Array.isArray(data)) return data.map((one) => inTexts(one, change));
+  if (Object(data) !== data) return data;
+  return Object.fromEntries(Object.entries(data).map(([key, one]) => [key, inTexts(one, change)]));
 }
 
 /** @type {(content: any) => Piece[]} */

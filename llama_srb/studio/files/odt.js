@@ -8,7 +8,8 @@ import { unzipped } from "./zip.js";
 /** @import { Run } from "./emphasis.js" */
 /** @import { Paragraph } from "./paragraphs.js" */
 
-/** @typedef {{name: string, above: string | null, italic: boolean | null, bold: boolean | null}} Style */
+/** @typedef {{name: string, above: string | null, italic: boolean | null, bold: boolean | null,
+      isHidden: boolean | null}} Style */
 /** @typedef {{isNumbered: boolean, start: number}} Level of a list */
 /** An item of a list, which takes one paragraph.
     @typedef {{style: string, level: number, number: number, isTaken: boolean}} Item */
@@ -56,7 +57,9 @@ function learnStyles({ styles, lists }, parsed) {
 /** @type {(one: Element) => [string, Style]} */
 function styleOf(one) {
   const looks = childOf(one, "text-properties");
-  const [slant, weight] = [attribute(looks, "font-style"), attribute(looks, "font-weight")];
+  const [slant, weight, display] = ["font-style", "font-weight", "display"].map((name) =>
+    attribute(looks, name),
+  );
   const id = attribute(one, "name") ?? "";
   return [
     id,
@@ -65,6 +68,7 @@ function styleOf(one) {
       above: attribute(one, "parent-style-name"),
       italic: slant === null ? null : slant !== "normal",
       bold: weight === null ? null : weight === "bold" || Number(weight) >= 600,
+      isHidden: display === null ? null : display === "none",
     },
   ];
 }
@@ -92,10 +96,22 @@ const LEFT_OUT = new Set(
   ).split(" "),
 );
 
+/** Whether an element is hidden: a section, a text under a condition, what has a style that hides.
+    @type {(reader: Reader, element: Element) => boolean} */
+function isHidden({ styles }, element) {
+  const is = attribute(element, "is-hidden") ?? String(element.localName === "hidden-text");
+  const chain = chainOf(styles, attribute(element, "style-name"));
+  return (
+    is === "true" ||
+    attribute(element, "display") === "none" ||
+    !!chain.find((one) => one.isHidden !== null)?.isHidden
+  );
+}
+
 /** @type {(reader: Reader, element: Element) => void} */
 function readBlock(reader, element) {
   const name = element.localName;
-  if (LEFT_OUT.has(name)) return;
+  if (LEFT_OUT.has(name) || isHidden(reader, element)) return;
   if (name === "p" || name === "h") readParagraph(reader, element);
   else if (name === "list") readList(reader, element);
   else if (name === "table-row") readRow(reader, element);
@@ -132,6 +148,7 @@ function readRow(reader, row) {
 
 /** @type {(reader: Reader, element: Element) => void} */
 function readParagraph(reader, element) {
+  if (allOf(element, "hidden-paragraph").some((one) => isHidden(reader, one))) return;
   const styles = chainOf(reader.styles, attribute(element, "style-name"));
   const names = styles.map(({ name }) => name).join("\n");
   const level =
@@ -177,7 +194,7 @@ function readInline(reader, element, line, look) {
   const add = (text, isSign = true) => void line.runs.push({ ...look, text, isSign });
   for (const child of element.childNodes) {
     if (child instanceof Text) add(child.data, false);
-    if (!(child instanceof Element) || LEFT_OUT.has(child.localName)) continue;
+    if (!(child instanceof Element) || LEFT_OUT.has(child.localName) || isHidden(reader, child)) continue;
     const name = child.localName;
     if (name === "s") add(" ".repeat(Math.min(1000, Number(attribute(child, "c") ?? 1))));
     else if (name === "tab") add("\t");

@@ -60,10 +60,27 @@ export function byLines({ kind, level, runs, spaced }) {
   return lines.map((runs, i) => ({ kind, level, runs, spaced: spaced && !i }));
 }
 
+/** The text of paragraphs that are put into a line, between what stands there before and behind: a heading, a
+    quote, an item and a scene break take lines of their own. One paragraph amid words is only its words.
+    `blanks`: what stands before and behind words.
+    @type {(paragraphs: Paragraph[], before: string, behind: string, blanks?: string[]) => string} */
+export function textWithin(paragraphs, before, behind, [blank, blankBehind] = ["", ""]) {
+  const [first, ...others] = paragraphs;
+  const isWords = !others.length && before.trim() && behind.trim() && first.kind !== "break";
+  const isMarked = (/** @type {Paragraph} */ { kind }) => kind !== "text" && !isWords;
+  const begins = before || blank; // no mark of a line
+  const line = begins && !isMarked(first) ? textOfRuns(first.runs, false) : lineOf(first);
+  const all = [line, ...others.map((one) => partOf(one, 1))].join("");
+  return (
+    (isMarked(first) ? (before && "\n") + all : blank + all.replace(/^ +/, "")).replace(/ +$/, "") +
+    (isMarked(others.at(-1) ?? first) ? behind.trim() && "\n" : blankBehind)
+  );
+}
+
 /** A row of a table, of its cells' lines: a line with tabs, unless one of its cells has several.
     @type {(cells: Paragraph[][]) => Paragraph[]} */
 export function rowOf(cells) {
-  if (cells.some((cell) => cell.length > 1)) return cells.flat();
+  if (cells.length === 1 || cells.some((cell) => cell.length > 1)) return cells.flat();
   const runs = cells.flatMap((cell, i) => [...(i ? [run("\t")] : []), ...(cell[0]?.runs ?? [])]);
   return [{ kind: "text", level: 0, runs }];
 }

@@ -18,6 +18,7 @@ import { pauses } from "./xml.js";
     @property {State[]} outer
     @property {string} charset
     @property {Map<number, string>} fonts charsets
+    @property {number} font the usual one
     @property {Map<number, string>} styles names
     @property {number[]} bytes of characters that are written as bytes, which may belong together
     @property {string} collected a name, a label
@@ -89,6 +90,7 @@ const CODEPAGES = {
 /** @type {Record<number, number>} */
 const CHARSETS = {
   0: 1252,
+  77: 10000,
   128: 932,
   129: 949,
   134: 936,
@@ -106,6 +108,9 @@ const CHARSETS = {
 /** @type {(page: number) => string} */
 const charsetOf = (page) =>
   CODEPAGES[page] ?? (page >= 1250 && page <= 1258 ? `windows-${page}` : "windows-1252");
+/** Some programs put no braces around a font: then its words stand in the table itself.
+    @type {(state: State) => boolean} */
+const isFont = ({ to }) => to === "font" || to === "fonts";
 
 /** The text of an .rtf.
     @type {(buffer: ArrayBuffer) => Promise<string>} */
@@ -120,6 +125,7 @@ export async function fromRtf(buffer) {
     outer: [],
     charset: "windows-1252",
     fonts: new Map(),
+    font: -1,
     styles: new Map(),
     bytes: [],
     collected: "",
@@ -187,15 +193,18 @@ function control(reader, word, value, isStarred) {
   if (word === "ansicpg") reader.charset = charsetOf(value ?? 1252);
   else if (word === "mac") reader.charset = "macintosh";
   else if (word === "uc") state.skip = value ?? 1;
-  else if (word === "f" && state.to === "font") reader.number = value ?? 0;
-  else if (word === "fcharset") reader.fonts.set(reader.number, charsetOf(CHARSETS[value ?? 0] ?? 1252));
-  else if (word === "f") state.font = value ?? -1;
+  else if (word === "deff") reader.font = state.font = value ?? -1;
+  else if (word === "f" && isFont(state)) reader.number = value ?? 0;
+  else if (word === "fcharset") learnFont(reader, CHARSETS[value ?? 0]);
+  else if (word === "cpg" && isFont(state)) learnFont(reader, value);
+  else if (word === "f") state.font = value ?? reader.font;
   else if (word === "s" && state.to === "style") reader.number = value ?? 0;
   else if (word === "s") reader.heading = headingOf(reader.styles.get(value ?? 0) ?? "");
   else if (word === "outlinelevel") reader.heading = (value ?? 9) < 9 ? Math.min(6, (value ?? 0) + 1) : 0;
   else if (word === "b" || word === "i") state[word === "b" ? "bold" : "italic"] = value !== 0;
   else if (word === "v" || word === "deleted") state.hidden = value !== 0;
-  else if (word === "plain") Object.assign(state, { italic: false, bold: false, hidden: false });
+  else if (word === "plain")
+    Object.assign(state, { italic: false, bold: false, hidden: false, font: reader.font });
   else if (word === "pard") reader.heading = 0;
   else if (word === "upr")
     Object.assign(state, { around: state.to, to: "none" }); // the same twice
@@ -205,6 +214,12 @@ function control(reader, word, value, isStarred) {
   else if (PLACES[word]) place(reader, PLACES[word]);
   else if (NONE.has(word) || (isStarred && !STARRED.has(word))) state.to = "none";
   else if (word in SIGNS) written(reader, SIGNS[word], true);
+}
+
+/** A font without a charset of its own has that of the file.
+    @type {(reader: Reader, page: number | null | undefined) => void} */
+function learnFont({ fonts, number }, page) {
+  if (page) fonts.set(number, charsetOf(page));
 }
 
 /** @type {(reader: Reader, to: To) => void} */

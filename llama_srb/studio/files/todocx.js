@@ -207,7 +207,9 @@ function styles() {
     w:ascii="Times New Roman" w:hAnsi="Times New Roman" w:eastAsia="Times New Roman" w:cs="Times New Roman"/>
     <w:sz w:val="24"/></w:rPr></w:rPrDefault><w:pPrDefault/></w:docDefaults>
     <w:style w:type="paragraph" w:default="1" w:styleId="Normal">
-    <w:name w:val="Normal"/><w:qFormat/></w:style>${[
+    <w:name w:val="Normal"/><w:qFormat/></w:style>
+    <w:style w:type="character" w:default="1" w:styleId="DefaultParagraphFont">
+    <w:name w:val="Default Paragraph Font"/><w:semiHidden/></w:style>${[
       ...headings,
       style(
         "SpaceBefore",

@@ -1,8 +1,9 @@
 // A text becomes an EPUB 3: a chapter a file, from one heading of the first level to the next.
 
-import { blockOf } from "./emphasis.js";
+import { blockOf, runsOf } from "./emphasis.js";
 import { GENERATOR } from "./epub.js";
-import { htmlOf, SPACED } from "./html.js";
+import { htmlOf, runsHtml, SPACED } from "./html.js";
+import { CALL, notesOf } from "./paragraphs.js";
 import { escaped, pauses } from "./xml.js";
 import { zipped } from "./zip.js";
 
@@ -13,6 +14,7 @@ p { margin: 0; }
 .${SPACED} { margin-top: 1em; }
 .break { text-align: center; }
 blockquote { margin: 0 2em; }
+a[role="doc-noteref"] { vertical-align: super; font-size: smaller; }
 `;
 
 /** What an EPUB says of a book. `language`: as "en" or "de-AT".
@@ -21,12 +23,13 @@ blockquote { margin: 0 2em; }
 /** The parts of an .epub with this text.
     @type {(about: About, text: string) => Promise<BlobPart[]>} */
 export async function toEpub(about, text) {
-  const chapters = chaptersOf(text);
+  const { body, notes } = notesOf(text);
+  const chapters = chaptersOf(body);
   /** @type {Record<string, string>} */
   const files = {};
   const pause = pauses();
   for (const [i, chapter] of chapters.entries()) {
-    files[`book/chapter${i + 1}.xhtml`] = chapterXml(about, chapter);
+    files[`book/chapter${i + 1}.xhtml`] = chapterXml(about, chapter, notes);
     const wait = pause();
     if (wait) await wait;
   }
@@ -68,6 +71,7 @@ function titleOf(lines) {
     ? runs
         .map(({ text }) => text)
         .join("")
+        .replace(CALL, "")
         .trim()
     : "";
 }
@@ -78,14 +82,28 @@ const pageXml = ({ language }, title, head, body) =>
   `xmlns:epub="http://www.idpf.org/2007/ops" lang="${escaped(language)}" xml:lang="${escaped(language)}">` +
   `<head><title>${escaped(title)}</title>${head}</head><body>${body}</body></html>`;
 
-/** @type {(about: About, chapter: Chapter) => string} */
-function chapterXml(about, { title, text }) {
-  const body = htmlOf(text, (one) => {
+/** @type {(about: About, chapter: Chapter, notes: string[]) => string} */
+function chapterXml(about, { title, text }, notes) {
+  /** @type {string[]} */
+  const called = [];
+  /** @type {(number: string) => string} */
+  const call = (number) => {
+    called.push(noteXml(number, notes[Number(number) - 1]));
+    return `<a epub:type="noteref" role="doc-noteref" id="call${number}" href="#note${number}">${number}</a>`;
+  };
+  /** @type {(one?: import("./paragraphs.js").Paragraph) => string} */
+  const look = (one) => {
     const names = [one?.spaced && SPACED, one?.kind === "break" && "break"].filter(Boolean);
     return names.length ? ` class="${names.join(" ")}"` : "";
-  });
+  };
+  const body = htmlOf(text, look, notes.length ? call : undefined) + called.join("");
   return pageXml(about, title, '<link rel="stylesheet" type="text/css" href="style.css"/>', body);
 }
+
+/** @type {(number: string, text: string) => string} */
+const noteXml = (number, text) =>
+  `\n<aside epub:type="footnote" role="doc-footnote" id="note${number}"><p>` +
+  `<a role="doc-backlink" href="#call${number}">${number}</a> ${runsHtml(runsOf(text, false))}</p></aside>`;
 
 /** @type {(about: About, chapters: Chapter[]) => string} */
 function contentsXml(about, chapters) {

@@ -3,7 +3,8 @@
 // HTML.
 
 import { shownIn } from "../files/emphasis.js";
-import { fromHtml, toHtml } from "../files/html.js";
+import { fromClipboard, toHtml } from "../files/html.js";
+import { textWithin } from "../files/paragraphs.js";
 import { copied } from "../story/tree.js";
 import { EditorView } from "../vendor/codemirror.js";
 
@@ -48,23 +49,26 @@ function copy(event, view) {
 function paste(event, view) {
   const { clipboardData: data } = event;
   const html = data?.types.includes(OWN) ? "" : data?.getData("text/html");
-  const words = html && fromHtml(html);
-  if (!words) return false; // CodeMirror pastes the plain text
+  const paragraphs = html ? fromClipboard(html) : [];
+  if (!paragraphs.some(({ runs }) => runs.length)) return false; // CodeMirror pastes the plain text
   event.preventDefault();
-  const text = withBlanks(words, data?.getData("text/plain") ?? "");
-  view.dispatch(view.state.replaceSelection(view.state.toText(copied(text))), {
+  const { doc, selection } = view.state;
+  const [begin, end] = [doc.lineAt(selection.main.from), doc.lineAt(selection.main.to)];
+  const text = textWithin(
+    paragraphs,
+    begin.text.slice(0, selection.main.from - begin.from),
+    end.text.slice(selection.main.to - end.from),
+    blanksOf(data?.getData("text/plain") ?? ""),
+  );
+  view.dispatch(view.state.replaceSelection(view.state.toText(copied(text.replaceAll("\r", "")))), {
     userEvent: "input.paste",
     scrollIntoView: true,
   });
   return true;
 }
 
-/** Words with the spaces around them that the plain text has, which HTML has not.
-    @type {(words: string, plain: string) => string} */
-function withBlanks(words, plain) {
-  const [before] = /^ */.exec(plain) ?? [""];
-  const [behind] = / *$/.exec(plain) ?? [""];
-  return before + words.replace(/^ +| +$/g, "") + behind;
-}
+/** The spaces around words that the plain text has, and HTML has not.
+    @type {(plain: string) => string[]} */
+const blanksOf = (plain) => [/^ */.exec(plain)?.[0] ?? "", / *$/.exec(plain)?.[0] ?? ""];
 
 export const clipboard = EditorView.domEventHandlers({ copy, cut: copy, paste });

@@ -5,12 +5,19 @@ const IS_LETTER = new RegExp(LETTER, "u");
 const PART = 2 ** 18; // characters that are searched at once; what is sought has no line break
 const AROUND = 60; // characters of a line that are shown on each side of a place
 
-/** How words are sought. `exact`: in this case; `whole`: no part of a longer word.
+/** What a keyboard has, and what it stands for as well in words: signs of the same length. */
+const SIGNS = { "'": "['‘’ʼ]", '"': '["“”„«»]', " ": "[ \u00a0\u202f]", "-": "[-\u2010\u2011]" };
+
+/** How words are sought. `exact`: in this case, with these signs; `whole`: no part of a longer word.
     @typedef {{exact?: boolean, whole?: boolean}} How */
+
+/** @type {(sign: string) => string} */
+const escaped = (sign) => (/['" -]/.test(sign) ? sign : `\\${sign}`);
 
 /** @type {(sought: string, how?: How) => RegExp} */
 export function patternOf(sought, { exact = false, whole = false } = {}) {
-  const words = sought.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const signs = exact || !IS_LETTER.test(sought) ? {} : SIGNS; // a sign alone is only itself
+  const words = sought.replace(/[.*+?^${}()|[\]\\'" -]/g, (sign) => signs[sign] ?? escaped(sign));
   const [first = "", last = ""] = [[...sought][0], [...sought].at(-1)];
   const before = whole && IS_LETTER.test(first) ? `(?<!${LETTER})` : "";
   const behind = whole && IS_LETTER.test(last) ? `(?!${LETTER})` : "";

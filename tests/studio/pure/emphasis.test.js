@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { blockOf, lineOf, placeInText, run, runsOf, textOfRuns, unescaped } from "#studio/files/emphasis.js";
+import { textWithin } from "#studio/files/paragraphs.js";
 import { eachSeed, SEEDS } from "./trees.js";
 
 const SIGNS = [
@@ -100,12 +101,32 @@ test("an escape stands only where a text would be read otherwise", () => {
     "# a": "\\# a",
     "> a": "\\> a",
     "\\*a*": "\\\\\\*a\\*",
+    "a*b*c is 2 * 3 ** 4": "a\\*b\\*c is 2 * 3 ** 4",
     "\\# a": "\\\\# a",
   };
   for (const [text, escaped] of Object.entries(literal)) {
     assert.equal(lineOf({ kind: "text", level: 0, runs: [run(text)] }), escaped);
     assert.equal(unescaped(escaped), text);
   }
+});
+
+const ONE = (kind, text, level = 0) => ({ kind, level, runs: [run(text)] });
+const PUT = [
+  [[ONE("heading", "A", 2)], "He said", "", "He said\n## A"],
+  [[ONE("heading", "A", 2)], "", "Then", "## A\nThen"],
+  [[ONE("bullet", "one"), ONE("bullet", "two")], "He said", " then", "He said\n- one\n- two\n then"],
+  [[ONE("quote", "one")], "He ", " said", "He one said"],
+  [[ONE("number", "one", 3), ONE("text", "two")], "", "!", "3. one\ntwo!"],
+  [[ONE("text", "one"), { ...ONE("heading", "A", 1), spaced: true }], "He ", "!", "He one\n\n# A\n!"],
+  [[ONE("break", "***")], "He", "said", "He\n***\nsaid"],
+  [[ONE("text", "# a")], "He ", "", "He # a"],
+  [[ONE("text", "# a")], "", "", "\\# a"],
+];
+
+test("what is put into a line leaves no mark of a line in its midst", () => {
+  for (const [paragraphs, before, behind, text] of PUT)
+    assert.equal(before + textWithin(paragraphs, before, behind) + behind, text);
+  assert.equal(textWithin([ONE("text", "a")], "He", "is", [" ", "  "]), " a  ");
 });
 
 test("the plain text is what is seen, with the marks, and places in it are found in the text", () => {

@@ -42,8 +42,14 @@ const container = (content) => ({
   metadata: { title: "The lamp" },
   content: { ...AROUND, ...content },
 });
-// biome-ignore lint/suspicious/noTemplateCurlyInString: NovelAI's placeholders
+// biome-ignore-start lint/suspicious/noTemplateCurlyInString: NovelAI's placeholders
 const PROMPT = "${2#Name[Mara]:Who is it?} sees the ${Thing[lamp]}. ${Name} laughs at $5 {x}.";
+const SCENARIO = {
+  ...{ scenarioVersion: 3, title: "The lamp" },
+  prompt: "${1#Name[Mara]:who} calls ${2#Pet:which pet}.",
+  context: [{ text: "${Name} is ten, ${Pet} two." }, { text: "Write of ${Name}." }],
+  lorebook: { lorebookVersion: 5, entries: [{ text: "${Name} is a smith.", keys: ["${Name}"] }] },
+};
 const STORIES = {
   "a document in MessagePack": [
     container({ document: DOCUMENT }),
@@ -76,6 +82,16 @@ test("a story of NovelAI becomes a story with memory, note and lore", async () =
     [" laughed.", "user"],
   ]);
 });
+
+test("the defaults of a scenario's placeholders stand in all its texts, others are told", async () => {
+  const { found, warnings } = await read(SCENARIO, "a.scenario");
+  assert.equal(textOf(found), "Mara calls ${Pet}.");
+  const { memory, note, lore } = found.parts;
+  assert.deepEqual([memory, note.text], ["Mara is ten, ${Pet} two.", "Write of Mara."]);
+  assert.deepEqual([lore[0].text, lore[0].keys], ["Mara is a smith.", "Mara"]);
+  assert.deepEqual(warnings, ["${Pet} (which pet) has no default; replace it where it stands"]);
+});
+// biome-ignore-end lint/suspicious/noTemplateCurlyInString: NovelAI's placeholders
 
 test("a story of a NovelAI that is not known yet, and a damaged one, are refused", async () => {
   const wrong = [
@@ -116,6 +132,10 @@ const CARD = {
   alternate_greetings: ["“Go.”"],
 };
 const V1 = { ...CARD, alternate_greetings: undefined };
+const UNUSED = {
+  ...{ system_prompt: "Be brief.", post_history_instructions: "Go on.", creator_notes: "Hot." },
+  ...{ extensions: { depth_prompt: { prompt: "She limps.", depth: 4 } }, group_only_greetings: ["Hi"] },
+};
 const V3 = { spec: "chara_card_v3", data: { ...CARD, character_book: BOOK } };
 
 /** A picture with these texts in it. */
@@ -158,11 +178,44 @@ test("a character becomes a story with its memory, its opening and its lore", as
   }
 });
 
+test("a character has its nickname, and what has no place is told", async () => {
+  const data = { ...CARD, mes_example: "", nickname: "Nib", ...UNUSED, character_book: BOOK };
+  const { found, warnings } = await read({ spec: "chara_card_v3", data });
+  assert.deepEqual([found.name, textOf(found)], ["Mara", "“Hello, You,” says Nib."]);
+  const left = ["system prompt is", "instructions behind the messages are", "note at a depth is"];
+  const told = [...left, "author's notes are", "greetings for groups are"];
+  assert.deepEqual(
+    warnings,
+    told.map((what) => `its ${what} left out`),
+  );
+  const empty = { system_prompt: " ", extensions: { depth_prompt: { prompt: "", depth: 4 } } };
+  const bare = await read({ spec: "chara_card_v2", data: { ...CARD, ...empty, mes_example: "" } });
+  assert.deepEqual(bare.warnings, ["the character has no lorebook"]);
+});
+
 test("a picture without a character is refused, and a damaged one", async () => {
   await assert.rejects(read(png({ Title: "x" }), "a.png"), { message: /without a character in it/ });
   const whole = png({ chara: JSON.stringify(V3) });
   for (let end = 8; end < whole.length; end += 7)
     await read(whole.subarray(0, end), "a.png").catch(({ message }) => assert.match(message, /^a.png/));
+});
+
+// ---- rich text ---------------------------------------------------------------------------------------
+
+const FLAT = "{\\fonttbl\\f0\\fswiss\\fcharset0 Helvetica;\\f1\\fnil\\fcharset129 Gothic;\\f2\\fcharset1 X;}";
+const GROUPS = "{\\fonttbl{\\f0\\fcharset0 Times;}{\\f1\\fcharset204 Cyr;}{\\f2\\fcharset77 Mac;}}";
+const SAID = "\\f0 \\'93Hello\\'94 \\'97 it\\'92s";
+const RICH = [
+  [`\\ansicpg949${FLAT}${SAID} \\f1\\'bc\\'b3 \\f2\\'bc\\'b3`, "“Hello” — it’s 설 설"],
+  [`\\ansicpg1252${GROUPS}\\f1\\'cf\\'f0 \\f0\\'e9\\f2\\'8e`, "Пр éé"],
+  [`\\ansicpg1252\\deff1${GROUPS}\\'cf{\\f0\\'e9}\\f0\\plain\\'f0`, "Пéр"],
+];
+
+test("the characters of rich text are those of its fonts, with or without braces", async () => {
+  for (const [source, text] of RICH) {
+    const { found } = await read(`{\\rtf1\\ansi${source}}`, "a.rtf");
+    assert.equal(textOf(found), text, source);
+  }
 });
 
 // ---- lore --------------------------------------------------------------------------------------------
@@ -255,7 +308,14 @@ const REFUSED = {
   "old.doc": [bytes("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), /an old Word file/],
   "secret.docx": [bytes("\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"), /with a password/],
   "book.mobi": [Buffer.concat([Buffer.alloc(60), bytes("BOOKMOBI")]), /Kindle/],
-  "photo.txt": [bytes("\xff\xd8\xff\xe0"), /a picture/],
+  "photo.txt": [bytes("\xff\xd8\xff\xe0\0\x10JFIF"), /a picture/],
+  "a.bmp": [bytes("BM\x36\0\0\0\0\0"), /a picture \(BMP\)/],
+  "a.gif": [bytes("GIF89a\x10\0\x10\0"), /a picture \(GIF\)/],
+  "a.wav": [bytes("RIFF\x24\0\0\0WAVEfmt "), /a recording/],
+  "a.mp4": [bytes("\0\0\0\x20ftypisom"), /a film/],
+  "a.otf": [bytes("OTTO\0\x0b"), /a font/],
+  "a.svg": ["<!-- x -->\n<svg viewBox='0 0 1 1'><path/></svg>", /a picture \(SVG\)/],
+  "a.rss": ["<rss xmlns:a='b' version='2.0'></rss>", /an XML file/],
   "a.gz": [bytes("\x1f\x8b\x08"), /gzip/],
   "model.gguf": [bytes("GGUF\x03"), /a model/],
   "feed.xml": ["<?xml version='1.0'?><rss/>", /an XML file/],
@@ -289,8 +349,24 @@ test("data never becomes a story's text", () => {
   );
 });
 
-test("prose that begins like data is a text", async () => {
-  for (const text of ["[ A storm comes up. ]", "{ he said", '"Hello."', "[", "12", "null", "<b>x</b>"]) {
+const PROSE = ["[ A storm comes up. ]", "{ he said", '"Hello."', "[", "12", "null", "<b>x</b>", "{\\rtfm}"];
+const SIGNS = [
+  "%PDF-",
+  "TPZ",
+  "GIF8",
+  "BM",
+  "Rar!",
+  "ID3",
+  "OggS",
+  "fLaC",
+  "SQLite format 3",
+  "OTTO",
+  "GGUF",
+];
+const WITHIN = ["# GREAT WAVE OVER KYOTO", "A SPIDERWEBP", "The ftyp", `${"a".repeat(60)}BOOKMOBI`];
+
+test("prose that begins like data, a picture or a font is a text", async () => {
+  for (const text of [...PROSE, ...SIGNS.map((sign) => `${sign}s were late.`), ...WITHIN]) {
     const { found } = await read(text, "a.txt");
     assert.equal(textOf(found), text);
   }

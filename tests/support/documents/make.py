@@ -211,6 +211,49 @@ def literal() -> None:
     keep("literal.docx", word("".join(paragraph(run(line)) for line in lines)), "\n".join(expected))
 
 
+def hidden() -> None:
+    """What Word and Writer hide is left out: of a line, a line, what an index is made of, a paragraph's end."""
+    gone = "<w:vanish/>"
+    mark = f"<w:rPr>{gone}</w:rPr>"
+    entry = "".join(
+        f"<w:r><w:rPr>{gone}</w:rPr>{part}</w:r>"
+        for part in (
+            '<w:fldChar w:fldCharType="begin"/>', "<w:instrText>XE x</w:instrText>",
+            '<w:fldChar w:fldCharType="end"/>',
+        )
+    )  # fmt: skip
+    body = (
+        paragraph(
+            run("Seen"), run(" not seen", gone), entry, run(" again", '<w:vanish w:val="0"/>'), run(".")
+        )
+        + paragraph(run("A hidden line.", gone), properties=mark)
+        + paragraph(run("One line "), properties=mark)
+        + paragraph(run("of two."))
+        + paragraph(run("A head."), properties=f"<w:rPr>{gone}<w:specVanish/></w:rPr>")
+        + paragraph(run("Its text."))
+    )
+    keep("hidden.docx", word(body), "Seen again.\nOne line of two.\nA head.\nIts text.")
+    spaces = " ".join(
+        f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{prefix}:1.0"'
+        for prefix in ("office", "style", "text")
+    )
+    content = (
+        f"<office:document-content {spaces}><office:automatic-styles>"
+        '<style:style style:name="T1" style:family="text"><style:text-properties text:display="none"/></style:style>'
+        '<style:style style:name="P1" style:family="paragraph" style:parent-style-name="T1"/>'
+        "</office:automatic-styles><office:body><office:text>"
+        '<text:p>Seen<text:span text:style-name="T1"> not seen</text:span> again<text:hidden-text '
+        'text:condition="x" text:string-value="no" text:is-hidden="true">no</text:hidden-text>.</text:p>'
+        '<text:p text:style-name="P1">A hidden line.</text:p>'
+        '<text:p><text:hidden-paragraph text:condition="x" text:is-hidden="true"/>Another.</text:p>'
+        '<text:section text:name="a" text:display="none"><text:p>A section.</text:p></text:section>'
+        '<text:section text:name="b"><text:p>Shown.</text:p></text:section>'
+        "</office:text></office:body></office:document-content>"
+    )
+    files = {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content}
+    keep("hidden.odt", archive(files, ("mimetype",)), "Seen again.\nShown.")
+
+
 def styled() -> None:
     document = docx.Document()
     document.add_heading("The *Fox*", 0)
@@ -352,24 +395,32 @@ def odd_epub() -> None:
     """Chapters by their media type, whatever they are called; fragments; letter case; a style sheet's italics."""
     sheet = '<link rel="stylesheet" href="../Styles/a.css"/>'
     one = page(
-        '<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.</p><p>&nbsp;</p><hr/>', sheet
+        '<h1>One</h1><p>It was <span class="it">late</span>&nbsp;&mdash; very.<a epub:type="noteref" href="#f">*</a></p>'
+        '<p class="no">Not this.</p><aside class="no" epub:type="footnote" id="f"><p>Hid.</p></aside>'
+        '<aside class="no" epub:type="footnote"><p>Not called.</p></aside><p>&nbsp;</p><hr/>',
+        sheet,
     )
     two = page('<h2 id="a">Two</h2><p>A <b>bold</b> line<br/>of two.</p><ol start="3"><li>c</li><li><p>d</p></li></ol>'
                "<ul><li>x<ul><li>y</li></ul></li></ul><p id='b'><ruby>漢字<rt>かんじ</rt></ruby></p>"
+               '<table><tr><td><p>e</p></td><td><p>f</p></td></tr></table>'
                '<p>Note<a epub:type="noteref" xmlns:epub="http://www.idpf.org/2007/ops" href="#n">1</a></p>')  # fmt: skip
     items = {
         "c1": ("OEBPS/Text/one.bin", XHTML, one),
         "c2": ("OEBPS/Text/Chapter Two.HTM", "Application/XHTML+xml", two),
         "c2b": ("OEBPS/Text/Chapter Two.HTM#b", XHTML, ""),
-        "css": ("OEBPS/Styles/A.css", "text/css", ".it { font-style: italic } p { margin: 0 }"),
+        "css": (
+            "OEBPS/Styles/A.css",
+            "text/css",
+            ".it { font-style: italic } p { margin: 0 } .no { display: none }",
+        ),
         "toc": ("OEBPS/toc.ncx", "application/x-dtbncx+xml", "<ncx/>"),
     }
     made = epub(items, ("c1", "c2", "c2b", "toc"), {
         "META-INF/encryption.xml": ENCRYPTION.format("http://www.idpf.org/2008/embedding", "OEBPS/a.otf"),
     })  # fmt: skip
     made = made.replace(b"Chapter%20Two.HTM%23b", b"Chapter%20Two.HTM#b")
-    text = ("# One\nIt was *late*\u00a0— very.\n\n***\n\n## Two\nA **bold** line\nof two.\n3. c\n4. d\n- x\n- y\n"
-            "漢字\nNote[1]")  # fmt: skip
+    text = ("# One\nIt was *late*\u00a0— very.[^1]\nNot called.\n\n***\n\n## Two\nA **bold** line\nof two.\n3. c\n4. d\n- x\n- y\n"
+            "漢字\ne\tf\nNote[1]\n\n[^1]: Hid.")  # fmt: skip
     keep("odd.epub", made, text)
 
 
@@ -484,7 +535,7 @@ def rtf() -> None:
 
 
 def main() -> None:
-    for make in (tracked, strict, boxes, controls, signs, literal, styled, tables, odd_epub, broken_epub,
+    for make in (tracked, strict, boxes, controls, signs, literal, hidden, styled, tables, odd_epub, broken_epub,
                  ebooklib_epub, odfpy, rtf):  # fmt: skip
         make()
     notes = "\n\n[^1]: The *first* note.\n[^2]: The second."
@@ -496,8 +547,7 @@ def main() -> None:
     pandoc("odt", prose + notes)
     rich = prose.replace("> A", "A").replace("***\nN", "—————\nN")  # it writes these as plain paragraphs
     pandoc("rtf", rich + notes)
-    pages = prose.replace("[^", "[") + "\n***\nThe *first* note.\nThe second."
-    pandoc("epub", pages)
+    pandoc("epub", prose + notes)
 
 
 main()
