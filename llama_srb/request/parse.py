@@ -11,7 +11,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from llama_srb.request.aliases import CONVERSIONS, CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED, Fields
+from llama_srb.request.aliases import (
+    CONVERSIONS,
+    CONVERTED,
+    NON_SAMPLING_FIELDS,
+    REFUSED,
+    UNSUPPORTED,
+    Fields,
+)
 from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
     CANONICAL,
@@ -44,7 +51,8 @@ from llama_srb.request.values import (
 
 Reader: TypeAlias = Callable[[object], Any]
 """Reads the value of one field, or raises RequestError."""
-KNOWN_NAMES = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
+NOT_SETTINGS = (*REFUSED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
+KNOWN_NAMES = (*CANONICAL, *CONVERTED, *NOT_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +280,7 @@ def _sort(
     If a field is given by its canonical name and by an alias, the canonical name counts, but not beside a
     NEWER one.
     """
+    _refuse(fields)
     for convert in CONVERSIONS:
         convert(fields)
     given: Fields = {name: value for name, value in fields.items() if aliases.get(name) == name}
@@ -279,13 +288,23 @@ def _sort(
         aliases[name]: fields[name] for name in NEWER if name in aliases and fields.get(name) is not None
     }
     for name, value in fields.items():
-        if strict and name not in aliases and name not in UNSUPPORTED and name not in NON_SAMPLING_FIELDS:
+        if strict and name not in aliases and name not in NOT_SETTINGS:
             raise RequestError(unknown_field(name, aliases), param=name)
         if name in aliases and _is_same(given.setdefault(aliases[name], value), value):
             continue
         if len(warnings) < MAX_WARNINGS and (warning := _warning(name, value, fields, aliases)):
             warnings.append(prefix + warning)
     return given
+
+
+def _refuse(fields: Fields) -> None:
+    """RequestError for a field that other servers have, at a value at which it would do something."""
+    for name in fields.keys() & REFUSED.keys():
+        neutral, why = REFUSED[name]
+        if not _is_neutral(fields[name], (neutral,)):
+            raise RequestError(
+                f"{name} is {shown(fields[name])}; it must be {neutral}, which is off: {why}", param=name
+            )
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -298,7 +317,7 @@ def _warning(name: str, value: object, fields: Fields, aliases: Mapping[str, str
     if name in aliases:
         counts = next((new for new in NEWER if aliases[new] == name and new in fields), aliases[name])
         return f"{name} is not used, because {counts} is given too"
-    if name in NON_SAMPLING_FIELDS:
+    if name in NON_SAMPLING_FIELDS or name in REFUSED:
         return ""
     if name not in UNSUPPORTED:
         return unknown_field(name, aliases)

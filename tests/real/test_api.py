@@ -123,10 +123,10 @@ def test_echo_is_an_event_before_all_texts(server: Server) -> None:
 
 
 def test_unknown_fields_are_named_in_warnings(server: Server) -> None:
-    body = {"prompt": ONCE, "n": 1, "max_tokens": 1, "temprature": 1, "penalty_alpha": 0.5}
+    body = {"prompt": ONCE, "n": 1, "max_tokens": 1, "temprature": 1, "length_penalty": 0.5}
     warnings = [
         '"temprature" is not a known field; did you mean "temperature"?',
-        "penalty_alpha is 0.5, but there is no such setting here; it is not used",
+        "length_penalty is 0.5, but there is no such setting here; it is not used",
     ]
     assert server.events(body)[0]["warnings"] == warnings
     assert server.json("POST", "/v1/completions", {**body, "stream": False})[1]["warnings"] == warnings

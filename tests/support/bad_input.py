@@ -176,6 +176,11 @@ SAMPLER_CASES = [
     *number("mirostat_tau", "0", "100", -1),
     *number("smoothing_factor", "0", "100", -0.1),
     *number("smoothing_curve", "0", "10", 11),
+    *(field(f"penalty_alpha {json.dumps(value)}",
+            f"penalty_alpha is {json.dumps(value)}; it must be 0, which is off: contrastive search is not done here: for each token it would "
+            "compute k rows more, to compare the hidden states of the k likeliest tokens with those of the text, and undo all but one",
+            penalty_alpha=value)
+      for value in (0.6, "0.6", False)),
     *number("skew", "-10", "10", -10.5),
     *number("top_a", "0", "1", 1.1),
     *number("tfs", "0", "1", -0.1, "x"),

@@ -561,7 +561,7 @@ def test_texts_are_limited_as_in_the_engine(name: str) -> None:
 WARNINGS = [
     ({"temprature": 1}, '"temprature" is not a known field; did you mean "temperature"?'),
     ({"xyzzy": 1}, '"xyzzy" is not a known field'),
-    ({"penalty_alpha": 0.6}, "penalty_alpha is 0.6, but there is no such setting here; it is not used"),
+    ({"length_penalty": 0.6}, "length_penalty is 0.6, but there is no such setting here; it is not used"),
 ]
 
 

@@ -15,7 +15,7 @@ from llama_srb.http.openapi.sequences import named_sequence
 from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.http.route import Route, Schema
-from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
+from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, REFUSED, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.phrases import ALIASES, MAX_PHRASE, MAX_PHRASE_BIAS, MAX_PHRASES
@@ -254,6 +254,9 @@ def _request(defaults: Defaults) -> Schema:
     neutral = {
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()
+    }
+    neutral |= {
+        name: {"description": f"Refused unless it is {at}: {why}."} for name, (at, why) in REFUSED.items()
     }
     not_used = {"description": "Not used; it does not change the text."}
     neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
