@@ -104,7 +104,8 @@ static size_t n_bytes_of(const std::vector<phrase_bias> & phrases) {
 static void find_breakers(sequence_settings & settings, const command_facts & facts,
                           common_settings & common) {
     const std::vector<std::string> & texts = settings.sampling.dry_sequence_breakers;
-    if (settings.sampling.dry_multiplier == 0.0f) {
+    if (largest_of(settings.sampling, [](const params & s) { return (size_t) (s.dry_multiplier != 0.0f); }) ==
+        0) {
         return;
     }
     auto found = common.breakers.find(texts);
@@ -132,7 +133,7 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned.strings.insert(settings.banned.strings.end(), common.hidden.texts.begin(),
                                        common.hidden.texts.end());
     }
-    settle_steps(settings.sampling);
+    settle_steps(settings.sampling, facts.vocab, facts.n_ctx_seq);
     size_t & n_bytes = common.n_bytes;
     n_bytes += (lists.stop ? n_bytes_of(settings.ends.strings) : 0) +
                (lists.banned ? n_bytes_of(settings.banned.strings) : 0) +
@@ -172,9 +173,10 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
 static void check_coupling(const coupling & coupled, const params & own, const json & body) {
     const std::string given = coupled.arithmetic ? "diversity" : "first_token";
     if (coupled.arithmetic) {
-        const auto & steps    = own.steps;
-        const bool   adaptive = own.adaptive_target >= 0.0f ||
-                                (steps && std::count(steps->begin(), steps->end(), "adaptive_p") > 0);
+        const auto & steps = own.steps;
+        const auto   draws = [](const chain_step & step) { return step.name == "adaptive_p"; };
+        const bool   adaptive =
+            own.adaptive_target >= 0.0f || (steps && std::any_of(steps->begin(), steps->end(), draws));
         if (own.mirostat != 0 || adaptive) {
             invalid(given, "diversity is \"arithmetic\", which is not possible with " +
                                std::string(own.mirostat != 0 ? "mirostat" : "adaptive_p") +

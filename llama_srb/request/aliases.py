@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from llama_srb.request import shapes
 from llama_srb.request.shapes import tool_name
+from llama_srb.request.steps import samplers
 from llama_srb.request.values import RequestError, is_number, is_text, is_token, token_id, wrong
 
 # Fields without a counterpart here → their neutral values. Other values are ignored with a warning.
@@ -137,9 +138,7 @@ def _convert_sampler_order(fields: Fields) -> None:
         )
     elif priority is not None and "samplers" not in fields:
         steps = priority.split() if isinstance(priority, str) else _listed(priority)
-        known = shapes.samplers(steps)
-        assert isinstance(known, tuple)
-        fields["samplers"] = tuple(dict.fromkeys(known))
+        fields["samplers"] = tuple(dict.fromkeys(samplers(steps)))
 
 
 def _convert_no_logprobs(fields: Fields) -> None:

@@ -16,7 +16,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from llama_srb.request import shapes
+from llama_srb.request import shapes, steps
 from llama_srb.request.finish import (
     MAX_LOOP,
     End,
@@ -290,9 +290,11 @@ class Sampling(_Row):
         title="Favour or ban words",
         meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token. "
         f"At most {MOST_BIASES:,}, those of all sequences counted.")
-    samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
+    samplers: Annotated[Texts, BeforeValidator(steps.samplers)] = _row(DEFAULT_SAMPLERS, "other",
         title="Order of the steps",
-        meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
+        meaning="The samplers in their order: names, in a list or in one text, each with values of its own "
+        "or not, as dry > top_k:40 > xtc:0.5:0.1; or llama.cpp's letters (edskypmxt). A value here counts "
+        "rather than the field's.")
     # fmt: on
 
     @cached_property
@@ -302,6 +304,8 @@ class Sampling(_Row):
         It is made once, with the request, where a long body has a thread: it may have 500,000 numbers.
         """
         fields = self.model_dump(mode="json", exclude_unset=True)
+        if "samplers" in fields:
+            fields["samplers"] = [*steps.step_fields(self.samplers)]
         return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
 
 

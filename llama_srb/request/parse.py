@@ -19,6 +19,7 @@ from llama_srb.request.aliases import (
     UNSUPPORTED,
     Fields,
 )
+from llama_srb.request.chain import settle_chain
 from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
     CANONICAL,
@@ -38,6 +39,7 @@ from llama_srb.request.json_text import read_json
 from llama_srb.request.overrides import NO_OVERRIDES, NOT_HERE, Overrides, check_added, split
 from llama_srb.request.sequence_name import sequence_name
 from llama_srb.request.shapes import unread_arguments
+from llama_srb.request.steps import values_of
 from llama_srb.request.values import (
     INT32_MAX,
     MAX_INDEX,
@@ -161,10 +163,13 @@ def request_from(
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
-    own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
-    refuse_locked([*own, *_in_kwargs(own)], defaults.locked)
+    own = _sort(fields, CANONICAL, defaults.strict, warnings)
+    held = _held(defaults, is_chat="messages" in {**preset, **own, **ours})
+    unread = {*held.forced, *defaults.locked}
+    _settle(own, unread, warnings)
+    own = {**preset, **own}
+    refuse_locked([*own, *_in_kwargs(own), *_in_chain(own)], defaults.locked)
     own = _without_untold(own, defaults.untold, warnings)
-    held = _held(defaults, is_chat="messages" in {**own, **ours})
     own = held.applied(own, warnings)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own, **ours}
     given = {name: value for name, value in given.items() if name not in ours or value is not None}
@@ -173,9 +178,9 @@ def request_from(
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
     request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
-    sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
+    sequences = _sequences(given.pop("sequences", []), n, defaults.strict, unread, warnings)
     for i, one in enumerate(sequences if defaults.locked else ()):
-        refuse_locked(one, defaults.locked, f"sequences[{i}].")
+        refuse_locked([*one, *_in_chain(one)], defaults.locked, f"sequences[{i}].")
     sequences = [held.applied_to_one(one, warnings, f"sequences[{i}].") for i, one in enumerate(sequences)]
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _distribute_lists(request, sequences, defaults)
@@ -223,6 +228,18 @@ def _in_kwargs(own: Fields) -> list[str]:
     return ["enable_thinking"] if has_it else []
 
 
+def _settle(own: Fields, unread: set[str], warnings: list[str], prefix: str = "") -> None:
+    """The values in the chain of samplers, unless it is a field that is not the client's to set."""
+    if own.get("samplers") is not None and "samplers" not in unread:
+        settle_chain(own, warnings, prefix)
+
+
+def _in_chain(own: Fields) -> list[str]:
+    """The fields for which steps of samplers have values of their own."""
+    steps = own.get("samplers")
+    return [field for step in steps for field in values_of(step)] if isinstance(steps, tuple) else []
+
+
 def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:
     """The operator's defaults for a request that has these fields; replaces its max_tokens -1, no limit."""
     given = dict(operator)
@@ -249,7 +266,9 @@ def canonical(fields: Mapping[str, Any], about: Mapping[str, Any] = PLAIN) -> Fi
     """
     defaults = Defaults(strict=True)
     request_from({**about, **fields}, defaults)
-    return _sort(dict(fields), CANONICAL, True, [])
+    given = _sort(dict(fields), CANONICAL, True, [])
+    _settle(given, set(), [])
+    return given
 
 
 def read_overrides(given: Mapping[str, Any]) -> Overrides:
@@ -354,7 +373,7 @@ def read_fields(
 OVERRIDE_NAMES = {alias: name for alias, name in CANONICAL.items() if name in OVERRIDE_ROWS}
 
 
-def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
+def _sequences(value: object, n: int, strict: bool, unread: set[str], warnings: list[str]) -> list[Fields]:
     """A dict of overrides for each sequence, by canonical names; n empty dicts if none are given."""
     if not isinstance(value, list | tuple) or not all(isinstance(own, dict) for own in value):
         raise wrong("sequences", value, "a list of objects, one per sequence")
@@ -365,6 +384,7 @@ def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list
         prefix, given = f"sequences[{index}].", {k: v for k, v in own.items() if v is not None}
         try:
             sequences[index] = _sort(given, OVERRIDE_NAMES, strict, warnings, prefix)
+            _settle(sequences[index], unread, warnings, prefix)
         except RequestError as error:
             raise _prefixed(error, prefix) from None
     return sequences

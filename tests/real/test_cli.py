@@ -45,6 +45,12 @@ def test_each_sequence_has_its_own_temperature() -> None:
     assert texts[0] == texts[1] != texts[2]
 
 
+def test_a_chain_of_samplers_has_values() -> None:
+    greedy = complete("-n", "1", "--max-tokens", "8", "--temperature", "0")
+    for chain in ("temp:5 > top_k:1", "temp:9 > top_k:1 > temp:2 > top_k:40"):
+        assert complete("-n", "1", "--max-tokens", "8", "--samplers", chain) == greedy
+
+
 def test_a_terminal_shows_eight_panels(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.engine.unlink()

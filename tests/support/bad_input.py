@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from llama_srb.request.shapes import SAMPLER_NAMES
+from llama_srb.request.steps import SAMPLER_NAMES
 
 MAX_BODY = 16 << 20
 
@@ -199,7 +199,18 @@ SAMPLER_CASES = [
     field("seed of 65 bits", f"seed is 36893488147419103232; it must be {SEED}", seed=2**65),
     field("seed below 64 bits", f"seed is -18446744073709551616; it must be {SEED}", seed=-(2**64)),
     field("ignore_eos 1", "ignore_eos is 1; it must be true or false", ignore_eos=1),
-    field('samplers ["top_q"]', f'samplers is "top_q"; it must be one of {SAMPLERS}', samplers=["top_q"]),
+    *(field(f"samplers {json.dumps(chain)}", message, samplers=chain)
+      for chain, message in (
+          (["top_k", "top_q"], f'samplers[1] is "top_q"; it must be one of {SAMPLERS}'),
+          ("dry > top_k:-2", 'samplers[1] is "top_k:-2"; its top_k must be a whole number between -1 and 2147483647'),
+          ("top_k:1.5", 'samplers[0] is "top_k:1.5"; its top_k must be a whole number between -1 and 2147483647'),
+          ("temp:1:101", 'samplers[0] is "temperature:1:101"; its dynatemp_range must be a number between 0 and 100'),
+          ("skew > top_p:", 'samplers[1] is "top_p:"; its top_p must be a number'),
+          (["top_p:nan"], 'samplers[0] is "top_p:nan"; its top_p must be a number'),
+          ("xtc:1:0.1:3", 'samplers[0] is "xtc:1:0.1:3"; it must be xtc:XTC_PROBABILITY:XTC_THRESHOLD, or fewer of these'),
+          ("infill:1", 'samplers[0] is "infill:1"; it must be infill'),
+          ("presence_penalty:1", 'samplers[0] is "presence_penalty:1"; it must be penalties:REPEAT_PENALTY:REPEAT_LAST_N:FREQUENCY_PENALTY:PRESENCE_PENALTY, or fewer of these'),
+          ("adaptive_p:0.1 > adaptive_p:0.2", 'samplers[0] is "adaptive_p:0.1"; adaptive_p draws the token: it may stand there once'))),
     field("samplers 7", "samplers is 7; it must be a list of sampler names", samplers=7),
     field("stop 7", "stop is 7; it must be a text or a list of texts", stop=7),
     field("stop [7]", "stop is [7]; it must be a text or a list of texts", stop=[7]),
