@@ -23,6 +23,7 @@ static const int32_t n_max_loop = 8192; // tokens; each draw compares the last o
 
 static const size_t n_max_steps   = 1024; // of a chain
 static const size_t n_max_name    = 64;   // bytes of a sampler's name
+static const size_t n_max_regex   = 4096; // bytes
 static const size_t n_max_phrases = 256;
 static const size_t n_max_phrase  = 1000; // bytes
 
@@ -193,12 +194,18 @@ static const field_table & phrase_fields() {
     return table;
 }
 
+static const field_table & regex_fields() {
+    static const field_table table = {
+        "banned_strings", "banned_strings.", {{"regex", string_of(1, n_max_regex), true}}};
+    return table;
+}
+
 const std::vector<field_row> & length_fields() {
     static const std::vector<field_row> rows = {
         {"max_tokens", integer_between(-1, any)}, // -1: until the end
         {"min_tokens", integer_between(0, any)},
         {"stop", short_strings()},
-        {"banned_strings", short_strings()},
+        {"banned_strings", short_strings_or(regex_fields())},
         {"phrase_bias", list_of(object_with(phrase_fields()), 0, n_max_phrases)},
         {"repetition_detection", object_with(repetition_fields())},
         {"loop_detect_window", integer_between(0, n_max_loop)},
@@ -387,12 +394,29 @@ static void read_loops(loop_limit & loops, const json & fields) {
     loops.rewinds = fields.value("loops", loops.rewinds ? "rewind" : "end") == std::string("rewind");
 }
 
+static void read_banned(banned_texts & banned, const json & fields) {
+    const auto given = fields.find("banned_strings");
+    if (given == fields.end()) {
+        return;
+    }
+    banned.strings.clear();
+    banned.regexes.clear();
+    for (size_t i = 0; i < given->size(); i++) {
+        const json & entry = (*given)[i];
+        if (entry.is_string()) {
+            banned.strings.push_back(entry);
+        } else {
+            banned.regexes.push_back({i, entry["regex"]});
+        }
+    }
+}
+
 void read_lengths(sequence_settings & settings, const json & fields) {
-    settings.n_predict      = fields.value("max_tokens", settings.n_predict);
-    settings.n_min          = fields.value("min_tokens", settings.n_min);
-    settings.n_thinking     = fields.value("thinking_budget_tokens", settings.n_thinking);
-    settings.ends.strings   = fields.value("stop", settings.ends.strings);
-    settings.banned.strings = fields.value("banned_strings", settings.banned.strings);
+    settings.n_predict    = fields.value("max_tokens", settings.n_predict);
+    settings.n_min        = fields.value("min_tokens", settings.n_min);
+    settings.n_thinking   = fields.value("thinking_budget_tokens", settings.n_thinking);
+    settings.ends.strings = fields.value("stop", settings.ends.strings);
+    read_banned(settings.banned, fields);
     read_loops(settings.loops, fields);
     if (const auto phrases = fields.find("phrase_bias"); phrases != fields.end()) {
         settings.phrase_list.clear();

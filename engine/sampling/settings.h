@@ -8,6 +8,7 @@
 #include "sampling/loops.h"
 #include "sampling/phrase_biases.h"
 #include "sampling/token_biases.h"
+#include "text/banned_patterns.h"
 #include "text/passages.h"
 #include "util/fields.h"
 #include "util/word_finder.h"
@@ -38,10 +39,12 @@ struct text_ends {
     }
 };
 
-// Phrases that must not appear, in any case.
+// What must not appear: phrases, in any case, and what expressions match.
 struct banned_texts {
-    std::vector<std::string> strings;
-    word_finder_ptr          finder; // of the strings; nullptr: there are none
+    std::vector<std::string>  strings;
+    std::vector<banned_regex> regexes;
+    word_finder_ptr           finder;   // of the strings; nullptr: there are none
+    pattern_finder_ptr        patterns; // of the expressions; nullptr: there are none
 };
 
 struct sampling_settings;

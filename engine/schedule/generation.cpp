@@ -101,10 +101,10 @@ static void begin_logprobs(sequence & s, const sequence & other, const vocabular
 void begin_text(const request & r, sequence & s, const sequence & other, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text       = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
-    s.output.guard      = phrase_guard(settings.banned.finder, settings.loops.rewinds);
-    s.output.loops      = loop_finder(settings.loops);
-    s.output.n_sent     = 0;
+    s.output.text   = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
+    s.output.guard  = phrase_guard(settings.banned.finder, settings.banned.patterns, settings.loops.rewinds);
+    s.output.loops  = loop_finder(settings.loops);
+    s.output.n_sent = 0;
     s.output.forced_end = 0;
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = text_at(r, s, k, vocab).shown();
@@ -343,7 +343,8 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
     s.output.text    = stop_matcher(second->settings->ends.finder, second->settings->ends.shown);
-    s.output.guard   = phrase_guard(second->settings->banned.finder, second->settings->loops.rewinds);
+    s.output.guard   = phrase_guard(second->settings->banned.finder, second->settings->banned.patterns,
+                                    second->settings->loops.rewinds);
     s.output.loops   = loop_finder(second->settings->loops);
     s.sampling.scores.clear();
     s.sampling.banned.clear();

@@ -13,7 +13,7 @@ from llama_srb.request.values import MAX_WARNINGS, RequestError, shown
 
 Fields: TypeAlias = dict[str, Any]
 SAID = "the operator's override"
-LISTS = ("texts", "token ids", "biases")  # types of fields to which values can be added
+LISTS = ("texts", "bans", "token ids", "biases")  # types of fields to which values can be added
 STRUCTURED = (*STRUCTURES, "then", "tools", "tool_choice")  # one of them forced leaves none of the others
 READ = {"logit_bias": shapes.logit_bias, "dry_sequence_breakers": shapes.breakers}
 

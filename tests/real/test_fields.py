@@ -16,7 +16,7 @@ from tests.support.rows import each_row
 COPY = ROOT / "tests/fake_engine/fields.json"
 TABLE = json.loads(COPY.read_text())
 UNNAMED = ("sampling", "sequences")  # errors name their fields without the name of the object
-LISTS = ("sequences", "lora", "prompt", "phrase_bias", "samplers")  # of these objects
+LISTS = ("sequences", "lora", "prompt", "phrase_bias", "samplers", "banned_strings")  # of these objects
 VALUES: tuple[Any, ...] = (None, True, 7.5, "text", [True], {"unknown": 1})
 FIELDS = [
     (op, name, schema)

@@ -222,7 +222,12 @@ SAMPLER_CASES = [
     field('logit_bias {"5": 1e10}', "logit_bias for 5 is 10000000000.0; it must be a number between -1e9 and 1e9, "
           "or false", logit_bias={"5": 1e10}),
     field("dry_sequence_breakers 7", "dry_sequence_breakers is 7; it must be a list of texts", dry_sequence_breakers=7),
-    field("banned_strings 7", "banned_strings is 7; it must be a text or a list of texts", banned_strings=7),
+    *(field(f"banned_strings {json.dumps(value)}", message, banned_strings=value)
+      for value, message in (
+          (7, 'banned_strings is 7; it must be a text, {"regex": a text}, or a list of these'),
+          (["a", {"regexp": "a"}], 'banned_strings[1] is {"regexp": "a"}; it must be a text, or {"regex": a text}'),
+          ([{"regex": ""}], 'banned_strings[0] is {"regex": ""}; it must be a text, or {"regex": a text}'),
+          ({"regex": "a"*4097}, "banned_strings has a text of 4097 bytes; it may have 4096"))),
 ]  # fmt: skip
 
 PER_SEQUENCE = [

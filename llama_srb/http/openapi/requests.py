@@ -114,6 +114,7 @@ SECOND: dict[str, Schema] = {  # the properties of then
     "stop": TEXTS,
     "return_free": {"type": "boolean"},
 }
+BANNED_REGEX = _object({"regex": {"type": "string", "minLength": 1}}, "regex", additionalProperties=False)
 TWO_STRUCTURES = [*combinations(STRUCTURES, 2)]
 OF_TYPE: dict[str, Schema] = {  # the types of values that are no component
     "int": {"type": "integer"},
@@ -121,6 +122,17 @@ OF_TYPE: dict[str, Schema] = {  # the types of values that are no component
     "bool": {"type": "boolean"},
     "text": {"type": "string"},
     "texts": TEXTS,
+    "bans": {
+        "anyOf": [
+            {"type": "string"},
+            BANNED_REGEX,
+            {
+                "type": "array",
+                "items": {"anyOf": [{"type": "string"}, BANNED_REGEX]},
+                "maxItems": MAX_TEXTS,
+            },
+        ]
+    },
     "raw, processed or both": {"enum": ["raw", "processed", "both", "raw_logprobs", "processed_logprobs"]},
     "token ids": IDS | {"minItems": 0},
     "choices": CHOICES,
