@@ -391,11 +391,12 @@ llama_token_data sampler_chain::draw(whole_row & row, coupled_draws & coupled) {
         draw(candidates, by_code, coupled);
         return chosen[(size_t) candidates.selected];
     };
-    row.list_blocks();
     if (skews()) {
+        row.sums.clear(); // log_sum computes them, if it is asked
         list_skewed_bins(row, settings.skew);
         list_skewed_bin(row, settings.skew, pick().id);
     } else {
+        row.list_blocks();
         row.list_block(pick().id);
     }
     return pick();
