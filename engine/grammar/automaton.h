@@ -78,7 +78,12 @@ class automaton {
 
     const state & operator[](int32_t id) const { return states[id]; }
 
+    int32_t n_states() const { return (int32_t) states.size(); }
+    // Bytes of one class lead from any state to the same one.
+    int32_t class_of(uint8_t byte) const { return classes.of[byte]; }
+
     // The work since the last call of begin_step is bounded.
+    int64_t work() const { return n_work; }
     void    begin_step() { n_work = 0; }
     int32_t step(int32_t from, uint8_t byte) {
         const int32_t known = next[(size_t) from * classes.n + classes.of[byte]];

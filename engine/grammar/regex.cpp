@@ -60,7 +60,8 @@ void regex_reader::read_alternatives(int32_t rule) {
 // A $ that ends an alternative of the whole expression.
 bool regex_reader::at_last_dollar() const {
     const char32_t after = in.peek(1);
-    return !style.lark && !in.in_group() && in.peek() == '$' && (in.n_left() == 1 || after == '|');
+    return !style.lark && !style.part && !in.in_group() && in.peek() == '$' &&
+           (in.n_left() == 1 || after == '|');
 }
 
 bool regex_reader::at_repetition() const {
@@ -69,7 +70,7 @@ bool regex_reader::at_repetition() const {
 
 void regex_reader::read_sequence(int32_t rule) {
     grammar_rules::sequence out;
-    if (!style.lark && !in.in_group()) {
+    if (!style.lark && !style.part && !in.in_group()) {
         in.take('^'); // it says nothing new
     }
     while (!in.at_end() && in.peek() != '|' && in.peek() != ')') {
@@ -114,10 +115,11 @@ grammar_element regex_reader::read_item() {
             return rules.one_of(style.dot_all ? complement({}) : complement({{'\n', '\n'}}), at);
         case '^':
         case '$':
-            in.fail(
-                in.found() +
-                (style.lark ? " is no part of a terminal" : " is allowed only at the beginning and the end") +
-                "; as a character it is written \\" + to_utf8(in.peek()));
+            in.fail(in.found() +
+                    (style.lark   ? " is no part of a terminal"
+                     : style.part ? " is not possible: a match may stand anywhere in the text"
+                                  : " is allowed only at the beginning and the end") +
+                    "; as a character it is written \\" + to_utf8(in.peek()));
     }
     const char32_t c = in.next();
     return rules.one_of(in_any_case({{c, c}}, at), at);

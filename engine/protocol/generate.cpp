@@ -22,8 +22,10 @@ static const size_t n_max_breakers = 128;       // of DRY, in all lists; each is
 
 // Tokens that contain a phrase are banned beforehand; the scheduler rewinds when several tokens complete one. The
 // vocabulary is searched once for each list of phrases.
-using banned_tokens  = std::map<std::vector<std::string>, std::vector<llama_token>>;
+using banned_lists   = std::pair<std::vector<std::string>, std::vector<std::string>>; // phrases, expressions
+using banned_tokens  = std::map<banned_lists, std::vector<llama_token>>;
 using known_breakers = std::map<std::vector<std::string>, dry_breakers>;
+using known_patterns = std::map<std::vector<std::string>, pattern_finder_ptr>;
 
 // What the settings of one request's sequences have in common.
 struct common_settings {
@@ -32,6 +34,8 @@ struct common_settings {
     size_t                             n_bytes  = 0; // of all lists of this request so far
     banned_tokens                      known    = {};
     known_breakers                     breakers = {}; // of DRY
+    known_patterns                     patterns = {}; // by the texts of expressions
+    pattern_budget                     budget   = {}; // for them
 };
 
 static bool can_rewind(const command_facts & facts) {
@@ -46,22 +50,50 @@ static void check_loops(const loop_limit & loops, const command_facts & facts) {
     }
 }
 
+static std::vector<std::string> texts_of(const std::vector<banned_regex> & list) {
+    std::vector<std::string> texts;
+    for (const banned_regex & one : list) {
+        texts.push_back(one.text);
+    }
+    return texts;
+}
+
+static std::vector<std::string> in_lower_case(std::vector<std::string> texts) {
+    std::transform(texts.begin(), texts.end(), texts.begin(), ascii_lower);
+    return texts;
+}
+
+static word_finder_ptr finder_of(const std::vector<std::string> & words) {
+    return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
+}
+
+static pattern_finder_ptr find_patterns(const banned_texts & banned, common_settings & common) {
+    if (banned.regexes.empty()) {
+        return nullptr;
+    }
+    pattern_finder_ptr & known = common.patterns[texts_of(banned.regexes)];
+    if (!known) {
+        known = std::make_shared<const pattern_finder>(banned.regexes, common.budget);
+    }
+    return known;
+}
+
 static std::vector<llama_logit_bias> ban_phrases(const sequence_settings & settings,
                                                  const command_facts & facts, banned_tokens & known) {
     std::vector<llama_logit_bias> bans;
-    if (settings.banned.strings.empty()) {
+    const banned_texts &          banned = settings.banned;
+    if (banned.strings.empty() && banned.regexes.empty()) {
         return bans;
     }
     if (!can_rewind(facts)) {
         invalid("banned_strings",
                 "banned_strings is not possible with this model: a recurrent state cannot be rewound");
     }
-    auto tokens = known.find(settings.banned.strings);
+    const banned_lists lists  = {banned.strings, texts_of(banned.regexes)};
+    auto               tokens = known.find(lists);
     if (tokens == known.end()) {
-        std::vector<std::string> lower(settings.banned.strings.size());
-        std::transform(settings.banned.strings.begin(), settings.banned.strings.end(), lower.begin(),
-                       ascii_lower);
-        tokens = known.emplace(settings.banned.strings, tokens_with(word_finder(lower), facts.vocab)).first;
+        const word_finder_ptr phrases = finder_of(in_lower_case(banned.strings));
+        tokens = known.emplace(lists, tokens_with(phrases, banned.patterns, facts.vocab)).first;
     }
     for (llama_token token : tokens->second) {
         bans.push_back({token, -INFINITY});
@@ -86,13 +118,13 @@ static void make_biases(sequence_settings & settings, const command_facts & fact
                      : std::make_shared<token_biases>(std::move(list), llama_vocab_n_tokens(facts.vocab));
 }
 
-static word_finder_ptr finder_of(const std::vector<std::string> & words) {
-    return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
-}
-
 static size_t n_bytes_of(const std::vector<std::string> & words) {
     return std::accumulate(words.begin(), words.end(), size_t(0),
                            [](size_t n, const std::string & word) { return n + word.size(); });
+}
+
+static size_t n_bytes_of(const banned_texts & banned) {
+    return n_bytes_of(banned.strings) + n_bytes_of(texts_of(banned.regexes));
 }
 
 static size_t n_bytes_of(const std::vector<phrase_bias> & phrases) {
@@ -104,7 +136,8 @@ static size_t n_bytes_of(const std::vector<phrase_bias> & phrases) {
 static void find_breakers(sequence_settings & settings, const command_facts & facts,
                           common_settings & common) {
     const std::vector<std::string> & texts = settings.sampling.dry_sequence_breakers;
-    if (settings.sampling.dry_multiplier == 0.0f) {
+    if (largest_of(settings.sampling, [](const params & s) { return (size_t) (s.dry_multiplier != 0.0f); }) ==
+        0) {
         return;
     }
     auto found = common.breakers.find(texts);
@@ -132,10 +165,10 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.banned.strings.insert(settings.banned.strings.end(), common.hidden.texts.begin(),
                                        common.hidden.texts.end());
     }
-    settle_steps(settings.sampling);
+    settle_steps(settings.sampling, facts.vocab, facts.n_ctx_seq);
     size_t & n_bytes = common.n_bytes;
     n_bytes += (lists.stop ? n_bytes_of(settings.ends.strings) : 0) +
-               (lists.banned ? n_bytes_of(settings.banned.strings) : 0) +
+               (lists.banned ? n_bytes_of(settings.banned) : 0) +
                (lists.breakers ? n_bytes_of(settings.sampling.dry_sequence_breakers) : 0) +
                (lists.phrases ? n_bytes_of(settings.phrase_list) : 0);
     if (n_bytes > n_max_lists) {
@@ -144,6 +177,9 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
                             std::to_string(n_max_lists));
     }
     find_breakers(settings, facts, common);
+    if (lists.banned) {
+        settings.banned.patterns = find_patterns(settings.banned, common);
+    }
     if (lists.banned || lists.biases) {
         make_biases(settings, facts, common);
     }
@@ -152,11 +188,10 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
         settings.ends.finder = finder_of(settings.ends.strings);
     }
     if (lists.banned) {
-        std::transform(settings.banned.strings.begin(), settings.banned.strings.end(),
-                       settings.banned.strings.begin(), ascii_lower);
-        settings.banned.finder = finder_of(settings.banned.strings);
+        settings.banned.finder = finder_of(in_lower_case(settings.banned.strings));
     }
     settings.ends.strings = settings.banned.strings = {}; // the finders hold the strings
+    settings.banned.regexes                         = {};
     if (lists.phrases) {
         settings.phrases = settings.phrase_list.empty()
                                ? nullptr
@@ -172,9 +207,10 @@ static std::shared_ptr<const sequence_settings> finish(sequence_settings && sett
 static void check_coupling(const coupling & coupled, const params & own, const json & body) {
     const std::string given = coupled.arithmetic ? "diversity" : "first_token";
     if (coupled.arithmetic) {
-        const auto & steps    = own.steps;
-        const bool   adaptive = own.adaptive_target >= 0.0f ||
-                                (steps && std::count(steps->begin(), steps->end(), "adaptive_p") > 0);
+        const auto & steps = own.steps;
+        const auto   draws = [](const chain_step & step) { return step.name == "adaptive_p"; };
+        const bool   adaptive =
+            own.adaptive_target >= 0.0f || (steps && std::any_of(steps->begin(), steps->end(), draws));
         if (own.mirostat != 0 || adaptive) {
             invalid(given, "diversity is \"arithmetic\", which is not possible with " +
                                std::string(own.mirostat != 0 ? "mirostat" : "adaptive_p") +
@@ -223,6 +259,7 @@ static void make_sequences(generate_command & request, sequence_settings && comm
     request.common.settings  = finish(std::move(common), own_lists(), facts, shared);
     as_read.ends.finder      = request.common.settings->ends.finder;
     as_read.banned.finder    = request.common.settings->banned.finder;
+    as_read.banned.patterns  = request.common.settings->banned.patterns;
     as_read.biases           = request.common.settings->biases;
     as_read.phrases          = request.common.settings->phrases;
     request.sequences.assign((size_t) n, request.common);

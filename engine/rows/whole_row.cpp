@@ -1,5 +1,7 @@
 #include "rows/whole_row.h"
 
+#include <numeric>
+
 whole_row & row_of_thread() {
     static thread_local whole_row row;
     return row;
@@ -98,10 +100,7 @@ void whole_row::list_block(llama_token block) const {
     }
 }
 
-float whole_row::log_sum() const {
-    double sum = 0.0;
-    for (const float block : sums) {
-        sum += block;
-    }
+float whole_row::log_sum() {
+    const double sum = sums.empty() ? sum_of_weights() : std::accumulate(sums.begin(), sums.end(), 0.0);
     return max / temperature + (float) std::log(sum);
 }

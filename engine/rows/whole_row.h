@@ -34,7 +34,7 @@ struct whole_row {
     // logits are logarithms of weights.
     void  list_blocks();
     void  list_block(llama_token block) const;
-    float log_sum() const; // of the exponentials of the logits that `list` would give, after list_blocks
+    float log_sum(); // of the exponentials of the logits that `list` would give, after a draw
 
     const float *      logits  = nullptr;
     int32_t            n_vocab = 0;

@@ -278,7 +278,7 @@ std::optional<common_sampler_type> llama_type_of(const std::string & name) {
     return types.empty() ? std::nullopt : std::optional(types[0]);
 }
 
-size_t n_history_of_added(const settings & sampling) {
+static size_t n_history_of_step(const settings & sampling) {
     if (sampling.no_repeat_ngram_size > 0) {
         return SIZE_MAX;
     }
@@ -287,8 +287,13 @@ size_t n_history_of_added(const settings & sampling) {
                : 0;
 }
 
+size_t n_history_of_added(const settings & sampling) {
+    return largest_of(sampling, n_history_of_step);
+}
+
 bool prompt_matters(const settings & sampling) {
-    return sampling.encoder_repetition_penalty != 1.0f;
+    return largest_of(sampling,
+                      [](const settings & s) { return (size_t) (s.encoder_repetition_penalty != 1.0f); }) > 0;
 }
 
 //

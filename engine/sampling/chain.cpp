@@ -16,7 +16,7 @@ static const size_t n_listed = 1024; // so few tokens are listed; of more a pass
 //
 
 // The penalties look at so many of the last tokens; the sampler need not accept the rest of a long prompt.
-static size_t history_length(const params & sampling) {
+static size_t history_of_step(const params & sampling) {
     const bool penalties =
         sampling.penalty_repeat != 1.0f || sampling.penalty_freq != 0.0f || sampling.penalty_present != 0.0f;
     const bool    dry = sampling.dry_multiplier > 0.0f;
@@ -26,21 +26,22 @@ static size_t history_length(const params & sampling) {
 }
 
 // An added sampler that is on.
-static const added_sampler * added_of(const std::string & step, const params & sampling) {
-    const added_sampler * added = added_sampler_called(step);
-    return added && added->is_on(sampling) ? added : nullptr;
+static const added_sampler * added_of(const chain_step & step, const params & chain) {
+    const added_sampler * added = added_sampler_called(step.name);
+    return added && added->is_on(step.of(chain)) ? added : nullptr;
 }
 
 // A sampler that looks at several tokens at once needs all of them, unless top-k comes before it. Penalties and biases
 // change single tokens, and a temperature keeps the order. Returns how many of the likeliest tokens the chain needs;
 // 0: all.
-static size_t n_likeliest_needed(const params & sampling) {
-    if (sampling.mirostat != 0) {
+static size_t n_likeliest_needed(const params & chain) {
+    if (chain.mirostat != 0) {
         return 0;
     }
-    for (const std::string & step : *sampling.steps) {
-        const auto type = llama_type_of(step);
-        if (const added_sampler * added = added_of(step, sampling)) {
+    for (const chain_step & step : *chain.steps) {
+        const params & sampling = step.of(chain);
+        const auto     type     = llama_type_of(step.name);
+        if (const added_sampler * added = added_of(step, chain)) {
             if (!added->is_penalty()) {
                 return 0;
             }
@@ -68,28 +69,30 @@ static size_t n_likeliest_needed(const params & sampling) {
 }
 
 static bool has_added_change(const params & sampling) {
-    return std::any_of(sampling.steps->begin(), sampling.steps->end(), [&](const std::string & step) {
+    return std::any_of(sampling.steps->begin(), sampling.steps->end(), [&](const chain_step & step) {
         const added_sampler * added = added_of(step, sampling);
         return added && added->is_penalty();
     });
 }
 
 chain_traits::chain_traits(const params & sampling)
-    : n_top(n_likeliest_needed(sampling)), n_recent(history_length(sampling)),
+    : n_top(n_likeliest_needed(sampling)), n_recent(largest_of(sampling, history_of_step)),
       n_history(std::max(n_recent, n_history_of_added(sampling))),
       has_penalties(n_recent > 0 || has_added_change(sampling)),
       remembers_draws(sampling.mirostat != 0 || sampling.adaptive_target >= 0.0f), temperature(sampling.temp),
-      temperature_moves(sampling.dynatemp_range > 0.0f), xtc_probability(sampling.xtc_probability) {}
+      temperature_moves(sampling.dynatemp_range > 0.0f) {}
 
 //
 // sampler_chain
 //
 
-static params settings_of_chain(params sampling, uint32_t seed, const coupling & with) {
+// As llama.cpp's samplers get them.
+static params settings_for_llama(params sampling, uint32_t seed, const coupling & with) {
     sampling.seed = seed;
     if (with.arithmetic && sampling.xtc_probability > 0.0f) {
         sampling.xtc_probability = 1.0f; // xtc_acts decides when it acts
     }
+    sampling.dry_sequence_breakers.clear();
     if (sampling.adaptive_target >= 0.0f &&
         std::count(sampling.samplers.begin(), sampling.samplers.end(), COMMON_SAMPLER_TYPE_ADAPTIVE_P) == 0) {
         sampling.samplers.push_back(COMMON_SAMPLER_TYPE_ADAPTIVE_P);
@@ -98,50 +101,80 @@ static params settings_of_chain(params sampling, uint32_t seed, const coupling &
     return sampling;
 }
 
-// The chain without breakers of DRY, whose sampler is then exchanged for one that shares those that were found.
-static common_sampler_ptr make_chain(const llama_model * model, const params & settings,
-                                     const llama_sampler * breakers) {
-    params plain = settings;
-    plain.dry_sequence_breakers.clear();
+// The steps that have a sampler of llama.cpp's, in their order.
+static std::vector<const chain_step *> steps_of_llama(const params & sampling) {
+    std::vector<const chain_step *> steps;
+    for (const chain_step & step : *sampling.steps) {
+        const bool draws = step.name == "adaptive_p"; // which is always the last one
+        if (sampling.mirostat == 0 && !draws && !added_of(step, sampling) && llama_type_of(step.name)) {
+            steps.push_back(&step); // mirostat replaces all others
+        }
+    }
+    return steps;
+}
+
+static llama_sampler_ptr make_own(const llama_model * model, const chain_step & step, uint32_t seed,
+                                  const coupling & with) {
+    params own   = settings_for_llama(*step.own, seed, with);
+    own.samplers = {*llama_type_of(step.name)};
+    const common_sampler_ptr made(common_sampler_init(model, own));
+    return llama_sampler_ptr(llama_sampler_chain_remove(common_sampler_get(made.get()), 0));
+}
+
+// The chain without breakers of DRY, whose samplers are then exchanged for ones that share those that were found; and
+// those with settings of their own for ones that have them.
+static common_sampler_ptr make_chain(const llama_model * model, const params & sampling,
+                                     const llama_sampler * breakers, uint32_t seed, const coupling & with) {
+    params             plain = settings_for_llama(sampling, seed, with);
     common_sampler_ptr made(common_sampler_init(model, plain));
-    llama_sampler *    all = common_sampler_get(made.get());
+    llama_sampler *    all   = common_sampler_get(made.get());
+    const auto         steps = steps_of_llama(sampling);
+    size_t             n     = 0;
     for (int32_t i = llama_sampler_chain_n(all); i > 0; i--) {
-        llama_sampler_ptr sampler(llama_sampler_chain_remove(all, 0));
-        if (llama_sampler_name(sampler.get()) == std::string_view("dry")) {
-            sampler = make_dry(settings, breakers);
+        llama_sampler_ptr  sampler(llama_sampler_chain_remove(all, 0));
+        const bool         is_bias = llama_sampler_name(sampler.get()) == std::string_view("logit-bias");
+        const chain_step * step    = is_bias || n == steps.size() ? nullptr : steps[n++];
+        if (step && step->own) {
+            sampler = make_own(model, *step, sequence_seed(seed, (int64_t) n * 1000033), with);
+        }
+        if (step && llama_sampler_name(sampler.get()) == std::string_view("dry")) {
+            sampler = make_dry(step->of(sampling), breakers);
         }
         llama_sampler_chain_add(all, sampler.release());
     }
     return made;
 }
 
+void sampler_chain::add_step(llama_sampler * sampler, const sampling_settings & with) {
+    const kind what = kind_of(sampler);
+    const auto n_like =
+        std::count_if(steps.begin(), steps.end(), [&](const step & s) { return s.what == what; });
+    steps.push_back({sampler, what, with, nullptr, (int32_t) n_like});
+}
+
 // llama.cpp's chain has its samplers in their order; added ones stand before the next of these.
 sampler_chain::sampler_chain(const llama_model * model, const params & sampling,
                              const llama_sampler * breakers, uint32_t seed, const coupling & with,
                              const std::vector<llama_token> & prompt)
-    : traits(sampling), settings(settings_of_chain(sampling, seed, with)),
-      chain(make_chain(model, settings, breakers)) {
+    : traits(sampling), settings(sampling), chain(make_chain(model, settings, breakers, seed, with)) {
     llama_sampler * all  = common_sampler_get(chain.get());
+    const auto      own  = steps_of_llama(settings);
     int32_t         next = 0;
-    const auto      take = [&] {
-        llama_sampler * sampler = llama_sampler_chain_get(all, next++);
-        steps.push_back({sampler, kind_of(sampler)});
-    };
+    const auto      take = [&](const params & step) { add_step(llama_sampler_chain_get(all, next++), step); };
     if (llama_sampler_name(llama_sampler_chain_get(all, 0)) == std::string_view("logit-bias")) {
-        take();
+        take(settings);
     }
-    if (settings.mirostat == 0) { // else it replaces all others
-        for (const std::string & step : *settings.steps) {
-            const added_sampler * added = added_of(step, settings);
-            if (added) {
-                steps.push_back({nullptr, added->is_penalty() ? kind::change : kind::added, added});
-            } else if (llama_type_of(step) && step != "adaptive_p") { // which is always the last one
-                take();
-            }
+    for (const chain_step & s : *settings.steps) {
+        const added_sampler * added = settings.mirostat == 0 ? added_of(s, settings) : nullptr;
+        if (added) {
+            const kind what = added->is_penalty() ? kind::change : kind::added;
+            steps.push_back({nullptr, what, s.of(settings), added});
+        } else if (std::find(own.begin(), own.end(), &s) != own.end()) {
+            take(s.of(settings));
         }
     }
     while (next < llama_sampler_chain_n(all)) {
-        take();
+        take(settings);
     }
     if (prompt_matters(settings)) {
         past.prompt = prompt;
@@ -212,7 +245,7 @@ void sampler_chain::list_changed(std::vector<llama_token> & tokens) const {
     list_recent(tokens);
     for (const step & s : steps) {
         if (s.what == kind::change && s.added) {
-            ::list_changed(*s.added, settings, past, tokens);
+            ::list_changed(*s.added, s.with, past, tokens);
         }
     }
 }
@@ -221,7 +254,7 @@ void sampler_chain::apply_change(const step & s, whole_row & row) {
     static thread_local std::vector<llama_token> tokens;
 
     if (s.added) {
-        apply_added(*s.added, settings, past, row);
+        apply_added(*s.added, s.with, past, row);
         return;
     }
     tokens.clear();
@@ -241,7 +274,8 @@ void sampler_chain::change(whole_row & row) {
 
 // False: this step needs a list.
 bool sampler_chain::reduce_by(const step & s, whole_row & row, const coupled_draws & coupled) {
-    const bool keeps_some = settings.min_keep > 1; // whatever their probabilities
+    const auto & with       = s.with;
+    const bool   keeps_some = settings.min_keep > 1; // whatever their probabilities
     switch (s.what) {
         case kind::nothing: return true;
         case kind::change:
@@ -254,34 +288,34 @@ bool sampler_chain::reduce_by(const step & s, whole_row & row, const coupled_dra
             if (traits.temperature_moves) {
                 return false;
             }
-            keep_sigmas(row, settings.top_n_sigma);
+            keep_sigmas(row, with.top_n_sigma);
             return true;
-        case kind::top_k: row.list_likeliest((size_t) settings.top_k); return true;
+        case kind::top_k: row.list_likeliest((size_t) with.top_k); return true;
         case kind::temperature:
-            if (traits.temperature_moves) {
-                divide_by_moving(row, settings.temp, settings.dynatemp_range, settings.dynatemp_exponent);
-            } else if (settings.temp > 0.0f) {
-                divide_by(row, settings.temp);
+            if (with.dynatemp_range > 0.0f) {
+                divide_by_moving(row, with.temp, with.dynatemp_range, with.dynatemp_exponent);
+            } else if (with.temp > 0.0f) {
+                divide_by(row, with.temp);
             } else {
                 keep_likeliest(row);
             }
             return true;
-        case kind::added: return apply_added(*s.added, settings, past, row);
+        case kind::added: return apply_added(*s.added, s.with, past, row);
         default:          break;
     }
     if (keeps_some) {
         return false;
     }
     switch (s.what) {
-        case kind::typical: keep_typical(row, settings.typ_p); return true;
-        case kind::top_p:   keep_mass(row, settings.top_p, share_of_next(s)); return true;
-        case kind::min_p:   keep_from(row, settings.min_p); return true;
+        case kind::typical: keep_typical(row, with.typ_p); return true;
+        case kind::top_p:   keep_mass(row, with.top_p, share_of_next(s)); return true;
+        case kind::min_p:   keep_from(row, with.min_p); return true;
         case kind::xtc:
-            if (settings.xtc_threshold * (float) n_listed < 1.0f) {
+            if (with.xtc_threshold * (float) n_listed < 1.0f) {
                 return false; // it may remove many
             }
             if (xtc_acts(s, coupled)) {
-                remove_top_choices(row, settings.xtc_threshold);
+                remove_top_choices(row, with.xtc_threshold);
             }
             return true;
         default: return false;
@@ -292,14 +326,19 @@ bool sampler_chain::reduce_by(const step & s, whole_row & row, const coupled_dra
 float sampler_chain::share_of_next(const step & s) const {
     const auto is_one = [](const step & other) { return other.what != kind::nothing; };
     const auto next   = std::find_if(steps.begin() + (&s - steps.data()) + 1, steps.end(), is_one);
-    return next != steps.end() && next->what == kind::min_p ? settings.min_p : 0.0f;
+    return next != steps.end() && next->what == kind::min_p ? next->with.min_p : 0.0f;
 }
 
 // llama.cpp's sampler decides by its own generator: of two equal candidates it removes one if it acts. Where draws are
 // coupled, it acts by a chance that sequences of equal text have in common.
+bool sampler_chain::xtc_acts_for_all(const step & s, const coupled_draws & coupled) {
+    const uint64_t hash = s.n_like == 0 ? coupled.text_hash : hash_with(coupled.text_hash, -s.n_like);
+    return common_chance(coupled.with, hash) < s.with.xtc_probability;
+}
+
 bool sampler_chain::xtc_acts(const step & s, const coupled_draws & coupled) const {
     if (coupled.with.arithmetic) {
-        return common_chance(coupled.with, coupled.text_hash) < traits.xtc_probability;
+        return xtc_acts_for_all(s, coupled);
     }
     llama_token_data       equal[2]   = {{0, 0.0f, 0.0f}, {1, 0.0f, 0.0f}};
     llama_token_data_array candidates = {equal, 2, -1, true};
@@ -352,11 +391,12 @@ llama_token_data sampler_chain::draw(whole_row & row, coupled_draws & coupled) {
         draw(candidates, by_code, coupled);
         return chosen[(size_t) candidates.selected];
     };
-    row.list_blocks();
     if (skews()) {
+        row.sums.clear(); // log_sum computes them, if it is asked
         list_skewed_bins(row, settings.skew);
         list_skewed_bin(row, settings.skew, pick().id);
     } else {
+        row.list_blocks();
         row.list_block(pick().id);
     }
     return pick();
@@ -408,15 +448,14 @@ void sampler_chain::apply_temperature(llama_sampler * step, llama_token_data_arr
 void sampler_chain::apply_step(const step & s, llama_token_data_array & candidates,
                                const coupled_draws & coupled) const {
     if (s.added) {
-        apply_added(*s.added, settings, past, candidates);
+        apply_added(*s.added, s.with, past, candidates);
     } else if (s.what == kind::temperature) {
         apply_temperature(s.sampler, candidates);
     } else if (s.what == kind::infill) {
         apply_infill(s.sampler, candidates);
     } else if (s.what != kind::xtc) {
         llama_sampler_apply(s.sampler, &candidates);
-    } else if (!coupled.with.arithmetic ||
-               common_chance(coupled.with, coupled.text_hash) < traits.xtc_probability) {
+    } else if (!coupled.with.arithmetic || xtc_acts_for_all(s, coupled)) {
         apply_xtc(s.sampler, candidates);
     }
 }

@@ -23,7 +23,6 @@ struct chain_traits {
     bool   remembers_draws;   // even of tokens that the grammar refuses afterwards
     float  temperature;       // 0: the likeliest token is drawn
     bool   temperature_moves; // with the entropy, down to any value
-    float  xtc_probability;
 };
 
 // What the draws of a sequence have in common with those of the request's other sequences.
@@ -79,16 +78,20 @@ class sampler_chain {
         other
     };
     struct step {
-        llama_sampler *       sampler; // nullptr: it is an added one
-        kind                  what;
-        const added_sampler * added = nullptr;
+        llama_sampler *           sampler; // nullptr: it is an added one
+        kind                      what;
+        const sampling_settings & with; // the chain's, or its own
+        const added_sampler *     added  = nullptr;
+        int32_t                   n_like = 0; // steps of its kind before it
     };
 
     static kind kind_of(const llama_sampler * sampler);
     void        list_recent(std::vector<llama_token> & tokens) const;
     void        apply_change(const step & s, whole_row & row);
     bool        reduce_by(const step & s, whole_row & row, const coupled_draws & coupled);
+    void        add_step(llama_sampler * sampler, const sampling_settings & with);
     bool        xtc_acts(const step & s, const coupled_draws & coupled) const;
+    static bool xtc_acts_for_all(const step & s, const coupled_draws & coupled);
     float       share_of_next(const step & s) const;
     void apply_step(const step & s, llama_token_data_array & candidates, const coupled_draws & coupled) const;
     void apply_temperature(llama_sampler * step, llama_token_data_array & candidates) const;

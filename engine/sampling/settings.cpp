@@ -21,6 +21,9 @@ static const float min_temperature = 1e-5f;
 static const int32_t any        = std::numeric_limits<int32_t>::max();
 static const int32_t n_max_loop = 8192; // tokens; each draw compares the last one with so many before it
 
+static const size_t n_max_steps   = 1024; // of a chain
+static const size_t n_max_name    = 64;   // bytes of a sampler's name
+static const size_t n_max_regex   = 4096; // bytes
 static const size_t n_max_phrases = 256;
 static const size_t n_max_phrase  = 1000; // bytes
 
@@ -50,7 +53,10 @@ static void read_logit_bias(params & sampling, const json & value, const llama_v
 
 static void read_samplers(params & sampling, const json & value, const llama_vocab * vocab) {
     sampling.steps.emplace();
-    for (const std::string name : value) {
+    for (const json & entry : value) {
+        json              values = entry.is_object() ? entry : json::object();
+        const std::string name   = entry.is_object() ? entry["name"] : entry;
+        values.erase("name");
         const auto type = llama_type_of(name);
         if (!type && !added_sampler_called(name)) {
             invalid("samplers", "samplers holds \"" + name +
@@ -61,7 +67,8 @@ static void read_samplers(params & sampling, const json & value, const llama_voc
         if (type == COMMON_SAMPLER_TYPE_INFILL && end_tokens(vocab).empty()) {
             invalid("samplers", "samplers holds \"infill\", and the model has no token that ends a text");
         }
-        sampling.steps->push_back(type ? common_sampler_type_to_str(*type) : name);
+        sampling.steps->push_back(
+            {type ? common_sampler_type_to_str(*type) : name, values.empty() ? json() : std::move(values)});
     }
 }
 
@@ -92,12 +99,25 @@ struct sampling_row {
 
 } // namespace
 
+// An entry of `samplers`: a name, or an object with numbers that only this step has.
+static value_type type_of_step(const std::vector<sampling_row> & rows) {
+    field_table fields = {"samplers", "samplers.", {{"name", string_of(1, n_max_name), true}}};
+    for (const sampling_row & row : rows) {
+        const bool is_number = row.type.is == value_type::integer || row.type.is == value_type::number;
+        if (is_number && row.name != std::string("seed")) {
+            fields.rows.push_back({row.name, row.type});
+        }
+    }
+    return either(string_of(1, n_max_name), object_with(fields));
+}
+
 static const std::vector<sampling_row> & sampling_rows() {
     const auto integer = integer_between;
     const auto number  = number_between;
     const auto pairs   = list_of(list_of(either(number(-1e9, 1e9), either(any_string(), true_or_false()))));
     // clang-format off
-    static const std::vector<sampling_row> rows = {
+    static const std::vector<sampling_row> rows = [&] {
+        std::vector<sampling_row> all = {
         {"temperature",           number(0, 100),                  &params::temp                              }, // 0: greedy
         {"dynatemp_range",        number(0, 100),                  &params::dynatemp_range                    },
         {"dynatemp_exponent",     number(0, 100),                  &params::dynatemp_exponent                 },
@@ -139,8 +159,10 @@ static const std::vector<sampling_row> & sampling_rows() {
         {"min_keep",              integer(0, any),                 &params::min_keep                          },
         {"ignore_eos",            true_or_false(),                 &params::ignore_eos                        },
         {"logit_bias",            pairs,                           read_logit_bias                            },
-        {"samplers",              short_strings(),                 read_samplers                              },
     };
+        all.push_back({"samplers", list_of(type_of_step(all), 0, n_max_steps), read_samplers});
+        return all;
+    }();
     // clang-format on
     return rows;
 }
@@ -172,12 +194,18 @@ static const field_table & phrase_fields() {
     return table;
 }
 
+static const field_table & regex_fields() {
+    static const field_table table = {
+        "banned_strings", "banned_strings.", {{"regex", string_of(1, n_max_regex), true}}};
+    return table;
+}
+
 const std::vector<field_row> & length_fields() {
     static const std::vector<field_row> rows = {
         {"max_tokens", integer_between(-1, any)}, // -1: until the end
         {"min_tokens", integer_between(0, any)},
         {"stop", short_strings()},
-        {"banned_strings", short_strings()},
+        {"banned_strings", short_strings_or(regex_fields())},
         {"phrase_bias", list_of(object_with(phrase_fields()), 0, n_max_phrases)},
         {"repetition_detection", object_with(repetition_fields())},
         {"loop_detect_window", integer_between(0, n_max_loop)},
@@ -248,31 +276,31 @@ void read_sampling(params & sampling, const json & fields, const llama_vocab * v
 
 // Where a request names no steps. Of the added ones tfs and top_a stand as in koboldcpp, the cutoffs as in
 // text-generation-webui, and smoothing follows the temperature as in both.
-static const std::vector<std::string> & usual_steps() {
-    static const std::vector<std::string> steps = {
-        "penalties",       "encoder_repetition_penalty",
-        "no_repeat_ngram", "dry",
-        "top_n_sigma",     "top_k",
-        "top_a",           "tfs",
-        "typ_p",           "epsilon_cutoff",
-        "eta_cutoff",      "top_p",
-        "min_p",           "xtc",
-        "temperature",     "smoothing",
+static const std::vector<chain_step> & usual_steps() {
+    static const std::vector<chain_step> steps = {
+        {"penalties"},       {"encoder_repetition_penalty"},
+        {"no_repeat_ngram"}, {"dry"},
+        {"top_n_sigma"},     {"top_k"},
+        {"top_a"},           {"tfs"},
+        {"typ_p"},           {"epsilon_cutoff"},
+        {"eta_cutoff"},      {"top_p"},
+        {"min_p"},           {"xtc"},
+        {"temperature"},     {"smoothing"},
     };
     return steps;
 }
 
-static bool is_penalty(const std::string & step) {
-    const added_sampler * added = added_sampler_called(step);
-    return step == "penalties" || step == "dry" || (added && added->is_penalty());
+static bool is_penalty(const chain_step & step) {
+    const added_sampler * added = added_sampler_called(step.name);
+    return step.name == "penalties" || step.name == "dry" || (added && added->is_penalty());
 }
 
-static bool is_of_temperature(const std::string & step) {
-    return step == "temperature" || step == "smoothing";
+static bool is_of_temperature(const chain_step & step) {
+    return step.name == "temperature" || step.name == "smoothing";
 }
 
 // Behind all others, as in text-generation-webui and TabbyAPI, or before all that cut, as in TabbyAPI.
-static void move_temperature(std::vector<std::string> & steps, bool last) {
+static void move_temperature(std::vector<chain_step> & steps, bool last) {
     const auto begin = std::stable_partition(steps.begin(), steps.end(),
                                              [](const auto & step) { return !is_of_temperature(step); });
     if (!last) {
@@ -280,23 +308,71 @@ static void move_temperature(std::vector<std::string> & steps, bool last) {
     }
 }
 
-void settle_steps(params & sampling) {
-    std::vector<std::string> steps = sampling.steps.value_or(usual_steps());
+static std::shared_ptr<params> settings_of_step(const params & chain) {
+    auto own = std::make_shared<params>(chain);
+    own->steps.reset();
+    own->logit_bias.clear(); // token_sampler adds biases itself
+    return own;
+}
+
+// Each temperature has its own settings then, and what looks at the chain's alone sees all of them.
+static void multiply_temperatures(std::vector<chain_step> & steps, params & sampling) {
+    const params before = sampling;
+    sampling.temp       = 1.0f;
+    for (chain_step & step : steps) {
+        if (step.name == "temperature") {
+            step.own                = step.own ? step.own : settings_of_step(before);
+            sampling.temp           = sampling.temp * step.own->temp;
+            sampling.dynatemp_range = std::max(sampling.dynatemp_range, step.own->dynatemp_range);
+        }
+    }
+}
+
+static void settle_values(std::vector<chain_step> & steps, params & sampling, const llama_vocab * vocab,
+                          int32_t n_ctx) {
+    bool several = false; // temperatures
+    for (chain_step & step : steps) {
+        if (!step.values.is_null()) {
+            const auto own = settings_of_step(sampling);
+            read_sampling(*own, step.values, vocab, n_ctx);
+            step.own    = own;
+            step.values = nullptr;
+            several     = several || step.name == "temperature";
+        }
+    }
+    if (several) {
+        multiply_temperatures(steps, sampling);
+    }
+}
+
+size_t largest_of(const params & sampling, size_t (*of)(const params &)) {
+    size_t n = of(sampling);
+    if (sampling.steps) {
+        for (const chain_step & step : *sampling.steps) {
+            n = step.own ? std::max(n, of(*step.own)) : n;
+        }
+    }
+    return n;
+}
+
+void settle_steps(params & sampling, const llama_vocab * vocab, int32_t n_ctx) {
+    std::vector<chain_step> steps = sampling.steps.value_or(usual_steps());
     if (sampling.temperature_last && (*sampling.temperature_last || !sampling.steps)) {
         move_temperature(steps, *sampling.temperature_last);
     }
     if (!sampling.do_sample) { // as in transformers, where warpers are left out, and processors are not
         steps.erase(std::remove_if(steps.begin(), steps.end(), std::not_fn(is_penalty)), steps.end());
-        steps.push_back("temperature");
+        steps.push_back({"temperature"});
         sampling.temp = sampling.dynatemp_range = sampling.skew = 0.0f;
         sampling.mirostat                                       = 0;
         sampling.adaptive_target                                = -1.0f;
     }
+    settle_values(steps, sampling, vocab, n_ctx);
     sampling.samplers.clear();
-    for (const std::string & step : steps) {
-        const added_sampler * added = added_sampler_called(step);
-        const auto            type  = llama_type_of(step);
-        if (type && !(added && added->is_on(sampling))) {
+    for (const chain_step & step : steps) {
+        const added_sampler * added = added_sampler_called(step.name);
+        const auto            type  = llama_type_of(step.name);
+        if (type && !(added && added->is_on(step.of(sampling)))) {
             sampling.samplers.push_back(*type);
         }
     }
@@ -318,12 +394,29 @@ static void read_loops(loop_limit & loops, const json & fields) {
     loops.rewinds = fields.value("loops", loops.rewinds ? "rewind" : "end") == std::string("rewind");
 }
 
+static void read_banned(banned_texts & banned, const json & fields) {
+    const auto given = fields.find("banned_strings");
+    if (given == fields.end()) {
+        return;
+    }
+    banned.strings.clear();
+    banned.regexes.clear();
+    for (size_t i = 0; i < given->size(); i++) {
+        const json & entry = (*given)[i];
+        if (entry.is_string()) {
+            banned.strings.push_back(entry);
+        } else {
+            banned.regexes.push_back({i, entry["regex"]});
+        }
+    }
+}
+
 void read_lengths(sequence_settings & settings, const json & fields) {
-    settings.n_predict      = fields.value("max_tokens", settings.n_predict);
-    settings.n_min          = fields.value("min_tokens", settings.n_min);
-    settings.n_thinking     = fields.value("thinking_budget_tokens", settings.n_thinking);
-    settings.ends.strings   = fields.value("stop", settings.ends.strings);
-    settings.banned.strings = fields.value("banned_strings", settings.banned.strings);
+    settings.n_predict    = fields.value("max_tokens", settings.n_predict);
+    settings.n_min        = fields.value("min_tokens", settings.n_min);
+    settings.n_thinking   = fields.value("thinking_budget_tokens", settings.n_thinking);
+    settings.ends.strings = fields.value("stop", settings.ends.strings);
+    read_banned(settings.banned, fields);
     read_loops(settings.loops, fields);
     if (const auto phrases = fields.find("phrase_bias"); phrases != fields.end()) {
         settings.phrase_list.clear();

@@ -8,6 +8,7 @@
 #include "sampling/loops.h"
 #include "sampling/phrase_biases.h"
 #include "sampling/token_biases.h"
+#include "text/banned_patterns.h"
 #include "text/passages.h"
 #include "util/fields.h"
 #include "util/word_finder.h"
@@ -38,10 +39,24 @@ struct text_ends {
     }
 };
 
-// Phrases that must not appear, in any case.
+// What must not appear: phrases, in any case, and what expressions match.
 struct banned_texts {
-    std::vector<std::string> strings;
-    word_finder_ptr          finder; // of the strings; nullptr: there are none
+    std::vector<std::string>  strings;
+    std::vector<banned_regex> regexes;
+    word_finder_ptr           finder;   // of the strings; nullptr: there are none
+    pattern_finder_ptr        patterns; // of the expressions; nullptr: there are none
+};
+
+struct sampling_settings;
+
+// A sampler in the chain.
+struct chain_step {
+    std::string    name;
+    nlohmann::json values = nullptr; // fields that it has of its own, until they are settled; null: none
+
+    std::shared_ptr<const sampling_settings> own = nullptr; // with these; nullptr: it has those of the chain
+
+    const sampling_settings & of(const sampling_settings & chain) const { return own ? *own : chain; }
 };
 
 // llama.cpp's settings of samplers, and those of the samplers that it lacks (sampling/added.h).
@@ -59,8 +74,8 @@ struct sampling_settings : common_params_sampling {
     int32_t no_repeat_ngram_size       = 0;    // 0: off
     bool    do_sample                  = true; // false: the likeliest token after the penalties
 
-    std::optional<bool>                     temperature_last; // none: as the steps say
-    std::optional<std::vector<std::string>> steps;            // their names in order; none: the usual ones
+    std::optional<bool>                    temperature_last; // none: as the steps say
+    std::optional<std::vector<chain_step>> steps;            // in their order; none: the usual ones
 };
 
 // Sequences with equal settings share them.
@@ -117,9 +132,12 @@ const field_table & sequence_fields();
 // and for an unknown sampler. n_ctx stands for -1, "the whole context", in repeat_last_n and dry_penalty_last_n.
 void read_sampling(sampling_settings & sampling, const nlohmann::json & fields, const llama_vocab * vocab,
                    int32_t n_ctx);
-// Works out the steps, once all fields are read: of do_sample and temperature_last nothing is left to do.
-void settle_steps(sampling_settings & sampling);
-void read_lengths(sequence_settings & settings, const nlohmann::json & fields);
+// Works out the steps, once all fields are read: of do_sample and temperature_last nothing is left to do. Of several
+// temperatures the settings then have the product.
+void settle_steps(sampling_settings & sampling, const llama_vocab * vocab, int32_t n_ctx);
+// The largest of what a function says of the chain's settings and of those that steps have of their own.
+size_t largest_of(const sampling_settings & sampling, size_t (*of)(const sampling_settings &));
+void   read_lengths(sequence_settings & settings, const nlohmann::json & fields);
 
 // The seed of sequence `index`: distinct for distinct indices, and never LLAMA_DEFAULT_SEED, which means
 // "random".

@@ -17,16 +17,12 @@ const std::vector<llama_token> & end_tokens(const llama_vocab * vocab) {
     return found;
 }
 
-std::vector<llama_token> tokens_with(const word_finder & phrases, const llama_vocab * vocab) {
+std::vector<llama_token> tokens_with(const word_finder_ptr & phrases, const pattern_finder_ptr & patterns,
+                                     const llama_vocab * vocab) {
     std::vector<llama_token> tokens;
     for (llama_token token = 0; token < llama_vocab_n_tokens(vocab); token++) {
-        int32_t state = 0;
-        bool    holds = false;
-        for (const char c : ascii_lower(common_token_to_piece(vocab, token, false))) {
-            state = phrases.next(state, c);
-            holds = holds || phrases.word(state);
-        }
-        if (holds) {
+        const std::string piece = common_token_to_piece(vocab, token, false);
+        if (phrase_guard(phrases, patterns).feed(piece) > 0) {
             tokens.push_back(token);
         }
     }

@@ -7,6 +7,8 @@
 
 static const int32_t n_max_retries  = 8; // of a sequence that is a duplicate of another one
 static const int32_t n_max_unlooped = 8; // times that a sequence goes back to where a loop began
+static const size_t  n_max_told =
+    64 << 10; // bytes of logprobs that are kept of a sequence's tokens for its forks
 
 //
 // text
@@ -62,13 +64,47 @@ static size_t n_in_loop(const sequence & s) {
                                                                                     : 0;
 }
 
-void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
+void told_logprobs::add(std::string && token) {
+    n_bytes += token.size();
+    tokens.push_back(std::move(token));
+    for (; n_bytes > n_max_told; n_before++) {
+        n_bytes -= tokens.front().size();
+        tokens.pop_front();
+    }
+}
+
+// Of a token that another sequence has had at the same place; unknown, if that one has had another or has forgotten it.
+static std::string logprob_of(llama_token token, size_t i, const sequence & other, const vocabulary & vocab) {
+    const told_logprobs &            told = other.output.told;
+    const std::vector<std::string> & held = other.output.logprobs;
+    if (i < told.n_before || i >= told.n() + held.size() || other.generated[i] != token) {
+        return unknown_logprob_json(token, vocab);
+    }
+    return i < told.n() ? told.tokens[i - told.n_before] : held[i - told.n()];
+}
+
+static void begin_logprobs(sequence & s, const sequence & other, const vocabulary & vocab) {
+    std::vector<std::string> held;
+    told_logprobs            told;
+    for (size_t i = 0; i < s.generated.size(); i++) {
+        std::string json = logprob_of(s.generated[i], i, other, vocab);
+        if (i < s.output.n_sent) {
+            told.add(std::move(json));
+        } else {
+            held.push_back(std::move(json));
+        }
+    }
+    s.output.logprobs = std::move(held);
+    s.output.told     = std::move(told);
+}
+
+void begin_text(const request & r, sequence & s, const sequence & other, const vocabulary & vocab) {
     const sequence_settings & settings = *s.plan.settings;
     std::string               sent;
-    s.output.text       = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
-    s.output.guard      = phrase_guard(settings.banned.finder, settings.loops.rewinds);
-    s.output.loops      = loop_finder(settings.loops);
-    s.output.n_sent     = s.generated.size();
+    s.output.text   = stop_matcher(settings.ends.finder, settings.ends.shown, settings.ends.passages);
+    s.output.guard  = phrase_guard(settings.banned.finder, settings.banned.patterns, settings.loops.rewinds);
+    s.output.loops  = loop_finder(settings.loops);
+    s.output.n_sent = 0;
     s.output.forced_end = 0;
     for (size_t k = 0; k < s.generated.size(); k++) {
         std::string bytes = text_at(r, s, k, vocab).shown();
@@ -78,6 +114,10 @@ void begin_text(const request & r, sequence & s, const vocabulary & vocab) {
             bytes = s.output.guard.take_clear(n_in_loop(s));
         }
         sent += s.output.text.feed(bytes, (int32_t) k >= settings.n_min);
+        s.output.n_sent = s.output.text.decided() ? k + 1 - s.output.guard.n_held() : s.output.n_sent;
+    }
+    if (r.command->n_logprobs >= 0) {
+        begin_logprobs(s, other, vocab);
     }
     if (r.command->chat) {
         s.output.message =
@@ -131,9 +171,8 @@ static stream_report report_of(const request & r, sequence & s, size_t n, size_t
         report.ids.assign(begin, begin + (std::ptrdiff_t) n);
     }
     if (r.command->entropies) {
-        const auto own = s.sampling.entropies.begin();
+        const auto own = s.sampling.entropies.begin() + (std::ptrdiff_t) s.output.n_sent;
         report.entropies.assign(own, own + (std::ptrdiff_t) n);
-        s.sampling.entropies.erase(own, own + (std::ptrdiff_t) n);
     }
     s.output.n_sent += n;
     return report;
@@ -162,7 +201,10 @@ static void stream(const request & r, sequence & s, const std::string & text, bo
         return;
     }
     append_stream(out, r.id, s.index, delta, report_of(r, s, n_new, n_logprobs));
-    output.logprobs.erase(output.logprobs.begin(), output.logprobs.begin() + (std::ptrdiff_t) n_logprobs);
+    const auto told = output.logprobs.begin() + (std::ptrdiff_t) n_logprobs;
+    std::for_each(output.logprobs.begin(), told,
+                  [&](std::string & token) { output.told.add(std::move(token)); });
+    output.logprobs.erase(output.logprobs.begin(), told);
 }
 
 //
@@ -176,10 +218,9 @@ static void rewind(request & r, sequence & s, size_t n, bool of_loop, prefix_tre
     const size_t      place = s.generated.size() - n;
     const llama_token first = s.generated[place];
     s.generated.resize(place);
-    s.output.n_sent = std::min(s.output.n_sent, place); // a fork may hold back what it was made with
     s.sampling.scores.resize(s.sampling.scores.size() - std::min(n, s.sampling.scores.size()));
     s.output.logprobs.resize(s.output.logprobs.size() - std::min(n, s.output.logprobs.size()));
-    s.sampling.entropies.resize(s.sampling.entropies.size() - std::min(n, s.sampling.entropies.size()));
+    s.sampling.entropies.resize(std::min(s.sampling.entropies.size(), place));
     const size_t n_forked = std::min(s.duplicate.n_forked, place);
     r.n_tokens -= (int64_t) (n - (s.duplicate.n_forked - n_forked)); // which counted for the other one
     s.duplicate.n_forked = n_forked;
@@ -246,13 +287,12 @@ static void retry(request & r, sequence & s, const update_context & to) {
     s.sampling.banned.clear();
     s.sampling.unlooped.clear();
     s.sampling.n_unlooped = 0;
-    s.sampling.entropies.clear();
+    s.sampling.entropies.resize(std::min(s.sampling.entropies.size(), s.generated.size()));
     s.sampling.sampler.reset();
     s.sampling.n_restarts++;
-    s.output.logprobs.clear();
     s.duplicate.text.clear();
     s.duplicate.n_retries++;
-    begin_text(r, s, to.vocab);
+    begin_text(r, s, s, to.vocab);
 }
 
 //
@@ -303,7 +343,8 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
     s.plan.n_predict = second->settings->n_predict;
     s.output         = {};
     s.output.text    = stop_matcher(second->settings->ends.finder, second->settings->ends.shown);
-    s.output.guard   = phrase_guard(second->settings->banned.finder, second->settings->loops.rewinds);
+    s.output.guard   = phrase_guard(second->settings->banned.finder, second->settings->banned.patterns,
+                                    second->settings->loops.rewinds);
     s.output.loops   = loop_finder(second->settings->loops);
     s.sampling.scores.clear();
     s.sampling.banned.clear();

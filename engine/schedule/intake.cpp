@@ -13,7 +13,7 @@ static sequence & add_sequence(request & r, const sequence_kind & kind, const se
                                const vocabulary & vocab) {
     sequence & s = r.sequences.emplace_back(kind, plan);
     s.index      = (int32_t) r.sequences.size() - 1;
-    begin_text(r, s, vocab);
+    begin_text(r, s, s, vocab);
     return s;
 }
 
@@ -250,10 +250,12 @@ static void fork_from(request & r, sequence & s, const sequence_name & fork, con
     const sequence & other = r.sequences[(size_t) fork.index];
     s.generated            = seen_tokens(r, other, vocab);
     s.generated.resize(fork.at < 0 ? s.generated.size() : std::min(s.generated.size(), (size_t) fork.at));
-    begin_text(r, s, vocab);
+    begin_text(r, s, other, vocab);
     s.duplicate.n_forked = s.generated.size();
     s.sampling.scores    = other.sampling.scores;
+    s.sampling.entropies = other.sampling.entropies;
     s.sampling.scores.resize(std::min(s.sampling.scores.size(), s.generated.size()));
+    s.sampling.entropies.resize(r.command->entropies ? s.generated.size() : 0);
     const auto & at    = r.command->prune.at;
     s.pruning.n_points = std::upper_bound(at.begin(), at.end(), (int32_t) s.generated.size()) - at.begin();
 }

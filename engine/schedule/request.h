@@ -63,12 +63,22 @@ struct sequence_sampling {
     int32_t                        n_restarts = 0; // of the sampler; each has a seed of its own
     int32_t                        n_unlooped = 0; // of these: to leave a loop
     std::vector<token_score>       scores;         // of the generated tokens, where their sums are wanted
-    std::vector<float>             entropies;      // of tokens whose text is held back, where they are wanted
+    std::vector<float>             entropies;      // of the generated tokens, where they are wanted
 
     size_t n_forced = 0; // the last tokens of the request's thought_end that come next, in place of draws
 
     // (place, token): a banned phrase, or a loop's second time, began with this token at this place of `generated`.
     std::vector<std::pair<size_t, llama_token>> banned, unlooped;
+};
+
+// JSON of the newest tokens of which the client has it: a fork may begin among them, and tell of them again.
+struct told_logprobs {
+    std::deque<std::string> tokens;
+    size_t                  n_before = 0; // tokens of the sequence before them
+    size_t                  n_bytes  = 0; // of all of them
+
+    size_t n() const { return n_before + tokens.size(); }
+    void   add(std::string && token);
 };
 
 // The text of a sequence on its way to the client.
@@ -79,6 +89,7 @@ struct sequence_output {
     size_t       forced_end = 0; // of the generated tokens: those up to the last one that was forced
     std::unique_ptr<chat_message> message;        // of a chat
     std::vector<std::string>      logprobs;       // JSON, of tokens whose text is held back
+    told_logprobs                 told;           // of the tokens before them
     size_t                        n_sent     = 0; // of the generated tokens: those before the held back ones
     int32_t                       n_thinking = 0; // tokens so far amid the thoughts; -1: they were ended
     size_t n_reasoning = 0; // of the generated tokens: those up to the end of the thoughts

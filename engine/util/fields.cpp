@@ -86,6 +86,10 @@ value_type short_strings() {
     return list_of(string_of(1, n_max_bytes), 0, n_max_entries);
 }
 
+value_type short_strings_or(const field_table & fields) {
+    return list_of(either(string_of(1, n_max_bytes), object_with(fields)), 0, n_max_entries);
+}
+
 value_type token_ids() {
     return list_of(integer_between(0, std::numeric_limits<int32_t>::max()));
 }

@@ -47,7 +47,8 @@ value_type one_of(std::vector<std::string> names);
 value_type list_of(const value_type & items);
 value_type list_of(const value_type & items, size_t n_min, size_t n_max);
 value_type short_strings(); // a list of stop strings or the like, bounded in number and size
-value_type token_ids();     // a list; the vocabulary's size is checked where they are read
+value_type short_strings_or(const field_table & fields); // or objects
+value_type token_ids(); // a list; the vocabulary's size is checked where they are read
 value_type any_object();
 value_type object_with(const field_table & fields);
 value_type either(value_type one, const value_type & other);

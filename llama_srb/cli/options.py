@@ -35,7 +35,7 @@ METAVARS = {
     "ranker": "NAME|JSON",
     "end of the rest": "JSON",
     "marks": "JSON",
-    **dict.fromkeys(("text", "texts", "choices"), "TEXT"),
+    **dict.fromkeys(("text", "texts", "bans", "choices"), "TEXT"),
 }
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
 MORE_FLAGS = "llama_srb.flags"  # in a context's meta
@@ -195,7 +195,7 @@ def _field(row: Row) -> Option:
 
 def _is_repeatable(row: Row) -> bool:
     """Whether the option may be repeated: stop, banned_strings, choice. Sampler lists are one text."""
-    return row.type == "choices" or (row.type == "texts" and row.group == "request")
+    return row.type in ("choices", "bans") or (row.type == "texts" and row.group == "request")
 
 
 def _is_per_sequence(row: Row) -> bool:
@@ -223,7 +223,7 @@ def fields_of(options: Mapping[str, object]) -> dict[str, Any]:
 def _value(value: Any, row: Row) -> object:
     """Reads a value. An unreadable one stays a text, which the request's validation will report."""
     if isinstance(value, tuple):
-        return list(value)
+        return [_ban(one) if row.type == "bans" else one for one in value]
     if not isinstance(value, str) or row.type in ("text", "texts", "JSON schema"):
         return value
     if not row.is_number:
@@ -231,6 +231,12 @@ def _value(value: Any, row: Row) -> object:
     if "," in value and _is_per_sequence(row):
         return [_number(part.strip()) for part in value.split(",")]
     return _number(value)
+
+
+def _ban(text: str) -> object:
+    """A text that is JSON of {regex} is a regular expression."""
+    value = _json(text)
+    return value if isinstance(value, dict) and value.keys() == {"regex"} else text
 
 
 def _number(text: str) -> int | float | str:

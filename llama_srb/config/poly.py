@@ -46,7 +46,7 @@ TABLES: Mapping[str, Mapping[str, str]] = {
 }
 """By kind of table: Poly's name of a field, and what is written here instead."""
 HORA = 'store = { file = "FILE" }'
-CHAIN = "the fields of a request, as mirostat = 1 or top_k = 40; samplers has only names, in their order"
+CHAIN = "the fields of a request, as mirostat = 1; samplers has names in their order, with values or not"
 
 
 def differences(found: Mapping[str, Any]) -> list[str]:
@@ -67,5 +67,5 @@ def _of_table(kind: str, table: Mapping[str, Any], names: Mapping[str, str]) -> 
     store, samplers = table.get("store"), table.get("samplers")
     if kind == "memories" and isinstance(store, Mapping) and "hora" in store:
         yield f"store.hora: {HORA}"
-    if kind == "tasks" and isinstance(samplers, list) and any(":" in str(one) for one in samplers):
+    if kind == "tasks" and isinstance(samplers, list) and any("=" in str(one) for one in samplers):
         yield f"samplers: {CHAIN}"

@@ -27,8 +27,8 @@ def whole(value: str) -> int:
 
 
 def names(value: str) -> list[str]:
-    """Samplers, with semicolons between them."""
-    return value.split(";")
+    """Samplers, with semicolons or > between them."""
+    return re.split("[;>]", value)
 
 
 def bias(value: str) -> list[Any]:

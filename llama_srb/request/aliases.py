@@ -7,13 +7,13 @@ from typing import Any, TypeAlias
 
 from llama_srb.request import shapes
 from llama_srb.request.shapes import tool_name
+from llama_srb.request.steps import samplers
 from llama_srb.request.values import RequestError, is_number, is_text, is_token, token_id, wrong
 
 # Fields without a counterpart here → their neutral values. Other values are ignored with a warning.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "guidance_scale": (1,),
     "negative_prompt": ("",),
-    "penalty_alpha": (0,),  # contrastive search: each token would need k more steps, which are undone
     "bypass_eos": (False,),
     "add_bos_token": (True,),
     "add_special_tokens": (True,),
@@ -30,6 +30,16 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "images": ([],),
     "template": ("",),
     "context": ([],),
+}
+
+# Fields without a counterpart, without which the text would be another one altogether → their neutral value,
+# and why other values are refused.
+REFUSED: dict[str, tuple[int, str]] = {
+    "penalty_alpha": (
+        0,
+        "contrastive search is not done here: for each token it would compute k rows more, to compare the "
+        "hidden states of the k likeliest tokens with those of the text, and undo all but one",
+    ),
 }
 
 # Fields of other servers that do not affect the text: how a request runs, and for whom.
@@ -128,9 +138,7 @@ def _convert_sampler_order(fields: Fields) -> None:
         )
     elif priority is not None and "samplers" not in fields:
         steps = priority.split() if isinstance(priority, str) else _listed(priority)
-        known = shapes.samplers(steps)
-        assert isinstance(known, tuple)
-        fields["samplers"] = tuple(dict.fromkeys(known))
+        fields["samplers"] = tuple(dict.fromkeys(samplers(steps)))
 
 
 def _convert_no_logprobs(fields: Fields) -> None:

@@ -16,7 +16,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from llama_srb.request import shapes
+from llama_srb.request import shapes, steps
 from llama_srb.request.finish import (
     MAX_LOOP,
     End,
@@ -28,7 +28,7 @@ from llama_srb.request.finish import (
     read_prune,
     read_repetition,
 )
-from llama_srb.request.phrases import PhraseBias, read_phrases
+from llama_srb.request.phrases import BannedRegex, PhraseBias, read_banned, read_phrases
 from llama_srb.request.rank_by import TITLES, RankBy, read_rank_by
 from llama_srb.request.sequence_name import SequenceName, continued
 from llama_srb.request.shapes import LoraScales, Part, cells_fields
@@ -50,6 +50,7 @@ PromptValue: TypeAlias = str | tuple[int, ...] | tuple[Part, ...]
 LogprobsMode: TypeAlias = Literal["raw", "processed", "both"]
 TokenIds: TypeAlias = tuple[int, ...]
 Phrases: TypeAlias = tuple[PhraseBias, ...]
+Bans: TypeAlias = tuple[str | BannedRegex, ...]
 SchemaText = NewType("SchemaText", str)
 TagText = NewType("TagText", str)
 MessagesText = NewType("MessagesText", str)
@@ -290,9 +291,11 @@ class Sampling(_Row):
         title="Favour or ban words",
         meaning="Added to logits: {id: bias} or [[id or text, bias or false], …]; false bans the token. "
         f"At most {MOST_BIASES:,}, those of all sequences counted.")
-    samplers: Annotated[Texts, BeforeValidator(shapes.samplers)] = _row(DEFAULT_SAMPLERS, "other",
+    samplers: Annotated[Texts, BeforeValidator(steps.samplers)] = _row(DEFAULT_SAMPLERS, "other",
         title="Order of the steps",
-        meaning="The samplers in their order: names, or llama.cpp's letters (edskypmxt).")
+        meaning="The samplers in their order: names, in a list or in one text, each with values of its own "
+        "or not, as dry > top_k:40 > xtc:0.5:0.1; or llama.cpp's letters (edskypmxt). A value here counts "
+        "rather than the field's.")
     # fmt: on
 
     @cached_property
@@ -302,6 +305,8 @@ class Sampling(_Row):
         It is made once, with the request, where a long body has a thread: it may have 500,000 numbers.
         """
         fields = self.model_dump(mode="json", exclude_unset=True)
+        if "samplers" in fields:
+            fields["samplers"] = [*steps.step_fields(self.samplers)]
         return {name: value for name, value in fields.items() if name != "seed" or value not in NO_SEEDS}
 
 
@@ -315,7 +320,7 @@ class Override(Sampling):
     min_tokens: int = Field(0, ge=0, le=INT32_MAX)
     thinking_budget_tokens: int = Field(-1, ge=-1, le=INT32_MAX)
     stop: Annotated[Texts, BeforeValidator(shapes.texts("stop"))] = ()
-    banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = ()
+    banned_strings: Annotated[Bans, BeforeValidator(read_banned)] = ()
     phrase_bias: Annotated[Phrases, BeforeValidator(read_phrases)] = ()
     repetition_detection: Annotated[Repetition | None, BeforeValidator(read_repetition)] = None
     loop_detect_window: int = Field(0, ge=0, le=MAX_LOOP)
@@ -433,9 +438,11 @@ class CompletionRequest(_Row):
         str | None, BeforeValidator(shapes.one_of("truncation_side", shapes.SIDES))
     ] = _row(None, "request", neutral="left",
         meaning="Where truncate_prompt_tokens cuts: left, at the beginning, or right, at the end.")
-    banned_strings: Annotated[Texts, BeforeValidator(shapes.texts("banned_strings"))] = _row((), "request",
+    banned_strings: Annotated[Bans, BeforeValidator(read_banned)] = _row((), "request",
         neutral=[], aliases="bad_words",
-        meaning="Phrases that never appear: when one is complete, the sequence rewinds to where it begins.")
+        meaning="Phrases that never appear, in any case of ASCII letters: when one is complete, the sequence "
+        "rewinds to where it begins. {regex}: nor does what this regular expression matches; its matches "
+        "must have an upper bound of length.")
     private_tokens: Annotated[Texts, BeforeValidator(shapes.texts("private_tokens"))] = _row((), "request",
         neutral=[],
         meaning="Texts, as of tokens, that never appear: they are refused in plain parts of the prompt and "
@@ -598,7 +605,7 @@ class CompletionRequest(_Row):
             "stop": list(self.stop),
             "sampling": self.sampling.given,
             "sequences": sequences if any(sequences) else [],
-            "banned_strings": list(self.banned_strings),
+            "banned_strings": [one if isinstance(one, str) else asdict(one) for one in self.banned_strings],
             "phrase_bias": [asdict(one) for one in self.phrase_bias],
             "repetition_detection": asdict(self.repetition_detection) if self.repetition_detection else None,
             "loop_detect_window": self.loop_detect_window,
@@ -779,6 +786,7 @@ _TYPES: dict[object, str] = {
     End | None: "passages",
     Repetition | None: "repetition",
     Phrases: "phrases",
+    Bans: "bans",
 }
 _TYPES |= {
     LogitBias: "biases",

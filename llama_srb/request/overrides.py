@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 from llama_srb.request import shapes
 from llama_srb.request.fields import ROWS, STRUCTURES
+from llama_srb.request.steps import without_values
 from llama_srb.request.values import MAX_WARNINGS, RequestError, shown
 
 Fields: TypeAlias = dict[str, Any]
 SAID = "the operator's override"
-LISTS = ("texts", "token ids", "biases")  # types of fields to which values can be added
+LISTS = ("texts", "bans", "token ids", "biases")  # types of fields to which values can be added
 STRUCTURED = (*STRUCTURES, "then", "tools", "tool_choice")  # one of them forced leaves none of the others
 READ = {"logit_bias": shapes.logit_bias, "dry_sequence_breakers": shapes.breakers}
 
@@ -72,7 +73,11 @@ class Overrides:
             if name in taken and own[name] != self.forced.get(name) and len(warnings) < MAX_WARNINGS:
                 here = shown(self.forced[name]) if name in self.forced else "not possible"
                 warnings.append(f"{prefix}{name} is not used: by {SAID} it is {here}")
-        return {name: value for name, value in own.items() if name not in taken}
+        kept = {name: value for name, value in own.items() if name not in taken}
+        if "samplers" in kept and (plain := without_values(kept["samplers"], taken)) != kept["samplers"]:
+            warnings.append(f"{prefix}samplers: values are not used where {SAID} says what they are")
+            kept["samplers"] = plain
+        return kept
 
     def _with_added(self, own: Fields, added: Mapping[str, Any]) -> Fields:
         return {**own, **{name: _joined(name, value, own.get(name)) for name, value in added.items()}}

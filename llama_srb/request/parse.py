@@ -11,7 +11,15 @@ from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from llama_srb.request.aliases import CONVERSIONS, CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED, Fields
+from llama_srb.request.aliases import (
+    CONVERSIONS,
+    CONVERTED,
+    NON_SAMPLING_FIELDS,
+    REFUSED,
+    UNSUPPORTED,
+    Fields,
+)
+from llama_srb.request.chain import settle_chain
 from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
     CANONICAL,
@@ -31,6 +39,7 @@ from llama_srb.request.json_text import read_json
 from llama_srb.request.overrides import NO_OVERRIDES, NOT_HERE, Overrides, check_added, split
 from llama_srb.request.sequence_name import sequence_name
 from llama_srb.request.shapes import unread_arguments
+from llama_srb.request.steps import values_of
 from llama_srb.request.values import (
     INT32_MAX,
     MAX_INDEX,
@@ -44,7 +53,8 @@ from llama_srb.request.values import (
 
 Reader: TypeAlias = Callable[[object], Any]
 """Reads the value of one field, or raises RequestError."""
-KNOWN_NAMES = (*CANONICAL, *CONVERTED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
+NOT_SETTINGS = (*REFUSED, *UNSUPPORTED, *NON_SAMPLING_FIELDS)
+KNOWN_NAMES = (*CANONICAL, *CONVERTED, *NOT_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +163,13 @@ def request_from(
     fields = {name: value for name, value in body.items() if value is not None and name not in known}
     warnings = [*defaults.warnings]
     preset = _preset(fields.pop("preset", None), defaults.presets)
-    own = {**preset, **_sort(fields, CANONICAL, defaults.strict, warnings)}
-    refuse_locked([*own, *_in_kwargs(own)], defaults.locked)
+    own = _sort(fields, CANONICAL, defaults.strict, warnings)
+    held = _held(defaults, is_chat="messages" in {**preset, **own, **ours})
+    unread = {*held.forced, *defaults.locked}
+    _settle(own, unread, warnings)
+    own = {**preset, **own}
+    refuse_locked([*own, *_in_kwargs(own), *_in_chain(own)], defaults.locked)
     own = _without_untold(own, defaults.untold, warnings)
-    held = _held(defaults, is_chat="messages" in {**own, **ours})
     own = held.applied(own, warnings)
     given = {**defaults.sampling, **_of_operator(defaults.operator, own), **own, **ours}
     given = {name: value for name, value in given.items() if name not in ours or value is not None}
@@ -165,9 +178,9 @@ def request_from(
     request: Fields = {"n": defaults.n, "max_tokens": defaults.max_tokens, "whole": defaults.whole}
     request |= {name: value for name, value in given.items() if name in REQUEST_ROWS and name != "sequences"}
     request["n"] = n = whole("n", request["n"], 1, defaults.max_n)
-    sequences = _sequences(given.pop("sequences", []), n, defaults.strict, warnings)
+    sequences = _sequences(given.pop("sequences", []), n, defaults.strict, unread, warnings)
     for i, one in enumerate(sequences if defaults.locked else ()):
-        refuse_locked(one, defaults.locked, f"sequences[{i}].")
+        refuse_locked([*one, *_in_chain(one)], defaults.locked, f"sequences[{i}].")
     sequences = [held.applied_to_one(one, warnings, f"sequences[{i}].") for i, one in enumerate(sequences)]
     sampling = {name: value for name, value in given.items() if name in SAMPLING_ROWS}
     _distribute_lists(request, sequences, defaults)
@@ -215,6 +228,18 @@ def _in_kwargs(own: Fields) -> list[str]:
     return ["enable_thinking"] if has_it else []
 
 
+def _settle(own: Fields, unread: set[str], warnings: list[str], prefix: str = "") -> None:
+    """The values in the chain of samplers, unless it is a field that is not the client's to set."""
+    if own.get("samplers") is not None and "samplers" not in unread:
+        settle_chain(own, warnings, prefix)
+
+
+def _in_chain(own: Fields) -> list[str]:
+    """The fields for which steps of samplers have values of their own."""
+    steps = own.get("samplers")
+    return [field for step in steps for field in values_of(step)] if isinstance(steps, tuple) else []
+
+
 def _of_operator(operator: Mapping[str, Any], own: Fields) -> Fields:
     """The operator's defaults for a request that has these fields; replaces its max_tokens -1, no limit."""
     given = dict(operator)
@@ -241,7 +266,9 @@ def canonical(fields: Mapping[str, Any], about: Mapping[str, Any] = PLAIN) -> Fi
     """
     defaults = Defaults(strict=True)
     request_from({**about, **fields}, defaults)
-    return _sort(dict(fields), CANONICAL, True, [])
+    given = _sort(dict(fields), CANONICAL, True, [])
+    _settle(given, set(), [])
+    return given
 
 
 def read_overrides(given: Mapping[str, Any]) -> Overrides:
@@ -272,6 +299,7 @@ def _sort(
     If a field is given by its canonical name and by an alias, the canonical name counts, but not beside a
     NEWER one.
     """
+    _refuse(fields)
     for convert in CONVERSIONS:
         convert(fields)
     given: Fields = {name: value for name, value in fields.items() if aliases.get(name) == name}
@@ -279,13 +307,23 @@ def _sort(
         aliases[name]: fields[name] for name in NEWER if name in aliases and fields.get(name) is not None
     }
     for name, value in fields.items():
-        if strict and name not in aliases and name not in UNSUPPORTED and name not in NON_SAMPLING_FIELDS:
+        if strict and name not in aliases and name not in NOT_SETTINGS:
             raise RequestError(unknown_field(name, aliases), param=name)
         if name in aliases and _is_same(given.setdefault(aliases[name], value), value):
             continue
         if len(warnings) < MAX_WARNINGS and (warning := _warning(name, value, fields, aliases)):
             warnings.append(prefix + warning)
     return given
+
+
+def _refuse(fields: Fields) -> None:
+    """RequestError for a field that other servers have, at a value at which it would do something."""
+    for name in fields.keys() & REFUSED.keys():
+        neutral, why = REFUSED[name]
+        if not _is_neutral(fields[name], (neutral,)):
+            raise RequestError(
+                f"{name} is {shown(fields[name])}; it must be {neutral}, which is off: {why}", param=name
+            )
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -298,7 +336,7 @@ def _warning(name: str, value: object, fields: Fields, aliases: Mapping[str, str
     if name in aliases:
         counts = next((new for new in NEWER if aliases[new] == name and new in fields), aliases[name])
         return f"{name} is not used, because {counts} is given too"
-    if name in NON_SAMPLING_FIELDS:
+    if name in NON_SAMPLING_FIELDS or name in REFUSED:
         return ""
     if name not in UNSUPPORTED:
         return unknown_field(name, aliases)
@@ -335,7 +373,7 @@ def read_fields(
 OVERRIDE_NAMES = {alias: name for alias, name in CANONICAL.items() if name in OVERRIDE_ROWS}
 
 
-def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list[Fields]:
+def _sequences(value: object, n: int, strict: bool, unread: set[str], warnings: list[str]) -> list[Fields]:
     """A dict of overrides for each sequence, by canonical names; n empty dicts if none are given."""
     if not isinstance(value, list | tuple) or not all(isinstance(own, dict) for own in value):
         raise wrong("sequences", value, "a list of objects, one per sequence")
@@ -346,6 +384,7 @@ def _sequences(value: object, n: int, strict: bool, warnings: list[str]) -> list
         prefix, given = f"sequences[{index}].", {k: v for k, v in own.items() if v is not None}
         try:
             sequences[index] = _sort(given, OVERRIDE_NAMES, strict, warnings, prefix)
+            _settle(sequences[index], unread, warnings, prefix)
         except RequestError as error:
             raise _prefixed(error, prefix) from None
     return sequences

@@ -1,4 +1,4 @@
-"""The field `phrase_bias`: phrases that are made likelier or rarer as a whole. Pure."""
+"""The fields `phrase_bias` and `banned_strings`: phrases that are likelier, rarer, or never there. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llama_srb.request.shapes import from_json
-from llama_srb.request.values import RequestError, is_number, is_text, shown, wrong
+from llama_srb.request.values import (
+    MAX_TEXT_BYTES,
+    MAX_TEXTS,
+    RequestError,
+    is_number,
+    is_text,
+    shown,
+    wrong,
+)
 
 MAX_PHRASES, MAX_PHRASE = 256, 1000  # of a list; bytes of one
 MAX_PHRASE_BIAS = 1000
@@ -25,6 +33,37 @@ class PhraseBias:
     bias: float
     finish: bool = False
     once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BannedRegex:
+    """A regular expression that matches no part of a text. The engine says whether it has a longest match."""
+
+    regex: str
+
+
+def read_banned(value: object) -> tuple[str | BannedRegex, ...]:
+    """A text, {regex}, or a list of these; empty texts are dropped."""
+    items = list(value) if isinstance(value, list | tuple) else [value]
+    read = [_banned(i, item, value) for i, item in enumerate(items[: MAX_TEXTS + 1])]
+    if len(items) > MAX_TEXTS:
+        message = f"banned_strings has {len(items)} texts; it may have {MAX_TEXTS}"
+        raise RequestError(message, param="banned_strings")
+    return tuple(one for one in read if one)
+
+
+def _banned(place: int, item: object, whole: object) -> str | BannedRegex:
+    if isinstance(item, BannedRegex):
+        return item
+    text = item.get("regex") if isinstance(item, Mapping) else item
+    if isinstance(item, Mapping) and not (item.keys() == {"regex"} and is_text(text) and text):
+        raise wrong(f"banned_strings[{place}]", item, 'a text, or {"regex": a text}', "banned_strings")
+    if not (is_text(text) and isinstance(text, str)):
+        raise wrong("banned_strings", whole, 'a text, {"regex": a text}, or a list of these')
+    if (n := len(text.encode())) > MAX_TEXT_BYTES:
+        message = f"banned_strings has a text of {n} bytes; it may have {MAX_TEXT_BYTES}"
+        raise RequestError(message, param="banned_strings")
+    return BannedRegex(text) if isinstance(item, Mapping) else text
 
 
 def read_phrases(value: object) -> object:

@@ -35,15 +35,6 @@ from llama_srb.request.values import (
     wrong,
 )
 
-LLAMA_SAMPLERS = (  # llama.cpp's, in the order of its letters
-    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature",
-    "adaptive_p", "infill",
-)  # fmt: skip
-ADDED_SAMPLERS = (  # engine/sampling/added.cpp
-    "encoder_repetition_penalty", "no_repeat_ngram", "top_a", "tfs", "epsilon_cutoff", "eta_cutoff",
-    "smoothing",
-)  # fmt: skip
-SAMPLER_NAMES = LLAMA_SAMPLERS + ADDED_SAMPLERS
 LoraScales: TypeAlias = tuple[tuple[int | str, float], ...]  # by an adapter's id or its name
 
 
@@ -109,44 +100,6 @@ def breakers(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise wrong("dry_sequence_breakers", value, "a list of texts")
     return texts("dry_sequence_breakers")(value)
-
-
-SAMPLER_CHARS = dict(zip("edskypmxtai", LLAMA_SAMPLERS, strict=True))  # llama.cpp: common_sampler_type_to_chr
-SAMPLER_ALIASES = {
-    "typical_p": "typ_p", "typical": "typ_p", "typ": "typ_p", "temp": "temperature", "nucleus": "top_p",
-    "dynamic_temperature": "temperature", "repetition_penalty": "penalties", "presence_penalty": "penalties",
-    "frequency_penalty": "penalties", "quadratic_sampling": "smoothing", "quadratic": "smoothing",
-    "tail_free_sampling": "tfs", "tfs_z": "tfs",
-}  # fmt: skip
-SAMPLER_ALIASES = (
-    {name.replace("_", gap): name for name in SAMPLER_NAMES for gap in ("_", "-", "")}
-    | SAMPLER_ALIASES
-)  # fmt: skip
-FOREIGN_SAMPLERS = frozenset({"mirostat", "skew"})
-"""Those of other servers that have no place among the steps here: they are dropped."""
-
-
-def _sampler_name(item: object) -> str:
-    name = SAMPLER_ALIASES.get(item.lower()) if isinstance(item, str) else None
-    if name is None:
-        raise wrong("samplers", item, "one of " + ", ".join(SAMPLER_NAMES))
-    return name
-
-
-def samplers(value: object) -> object:
-    """A list of names, names in one text, or llama.cpp's letters."""
-    if (
-        isinstance(value, str)
-        and value
-        and set(value) <= SAMPLER_CHARS.keys()
-        and value not in SAMPLER_ALIASES
-    ):
-        return tuple(SAMPLER_CHARS[letter] for letter in value)
-    if isinstance(value, str):
-        value = [part for part in value.replace(";", " ").replace(",", " ").split() if part]
-    if not isinstance(value, list | tuple):
-        raise wrong("samplers", value, "a list of sampler names")
-    return tuple(_sampler_name(item) for item in value if str(item) not in FOREIGN_SAMPLERS)
 
 
 def _bias_entry(key: object, bias: object) -> tuple[int | str, float | bool]:

@@ -30,6 +30,7 @@ void add_notation_cases(std::vector<test_case> & cases);
 // The answer of --admits to one line, as text.
 std::string admit_line(const std::string & line);
 int         admit_lines();
+int         feed_guards();
 int         time_masks(const char * path);
 
 void expect(bool holds, const std::string & what_else);

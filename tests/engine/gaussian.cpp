@@ -78,7 +78,7 @@ sequence_settings settings_of(const nlohmann::json & sampling, const llama_model
     const llama_vocab * vocab = llama_model_get_vocab(model);
     sequence_settings   settings;
     read_sampling(settings.sampling, sampling, vocab, 4096);
-    settle_steps(settings.sampling);
+    settle_steps(settings.sampling, vocab, 4096);
     settings.biases =
         std::make_shared<const token_biases>(settings.sampling.logit_bias, llama_vocab_n_tokens(vocab));
     settings.sampling.logit_bias.clear();

@@ -125,10 +125,41 @@ static void run_rewound_fork() {
                  w.take_events());
 }
 
+// A stop string holds "xy" back, of which the client gets all with the text: of the fork that begins with it as of the first
+// sequence, and of one that begins there once the first one's text has been sent.
+static void run_forks_of_held_text() {
+    world w;
+    asked a     = with_ids({"xyz"});
+    a.logprobs  = true;
+    a.entropies = true;
+    w.ask(a);
+    w.step("w");
+    w.step("x");
+    w.step("y");
+    w.take_events();
+    w.extend("a", 1, 0); // begins with "wxy"
+    w.step("u");
+    w.extend("a", 1, 0, 3); // so does this one
+    w.step("$$v");
+    w.step("$");
+    expect_equal(
+        "a stream index=0 text=xyu tokens=[\"x\",\"y\",\"u\"] token_ids=[24,25,21] entropies=[24,25,21]\n"
+        "a stream index=0 text= tokens=[\"\"] token_ids=[0] entropies=[0]\n"
+        "a stop index=0 length=5 stop=1 finish_reason=stop\n"
+        "a stream index=1 text=xy tokens=[\"x\",\"y\",\"\"] token_ids=[24,25,0] entropies=[24,25,0]\n"
+        "a stop index=1 length=4 stop=1 finish_reason=stop\n"
+        "a stream index=2 text=xyv tokens=[\"x\",\"y\",\"v\"] token_ids=[24,25,22] entropies=[24,25,22]\n"
+        "a stream index=2 text= tokens=[\"\"] token_ids=[0] entropies=[0]\n"
+        "a stop index=2 length=5 stop=1 finish_reason=stop\n"
+        "a done count=3 prompt_tokens=3 cached_tokens=0 completion_tokens=8\n",
+        w.take_events());
+}
+
 void add_id_cases(std::vector<test_case> & cases) {
     for (const sampled_row & row : table) {
         cases.push_back({row.name, [&row] { row.run(); }});
     }
     cases.push_back({"ids, a fork that rewinds before its beginning", run_rewound_fork});
+    cases.push_back({"ids, forks tell of text that was held back", run_forks_of_held_text});
     cases.push_back({"history, tokens as drawn, and those of the text", run_history});
 }

@@ -4,6 +4,7 @@
 //   engine-tests --list      the names, one a line
 //   engine-tests --samplers  times samplers, for benchmarks/samplers/
 //   engine-tests --rows      shows what samplers leave of rows, for tests/real/test_sampler_rows.py
+//   engine-tests --guards    feeds guards of banned texts, for tests/real/test_banned_regexes.py
 //   engine-tests --admits    reads schemas and values, for benchmarks/structure.py
 //   engine-tests --masks VOCABULARY  reads schemas and texts, for benchmarks/structure.py
 //   engine-tests [NAME…]     runs these cases, or all; prints a line for each, and exits with 1 if one fails
@@ -50,6 +51,9 @@ int main(int argc, char ** argv) {
     }
     if (argc == 2 && strcmp(argv[1], "--rows") == 0) {
         return show_rows();
+    }
+    if (argc == 2 && strcmp(argv[1], "--guards") == 0) {
+        return feed_guards();
     }
     if (argc == 2 && strcmp(argv[1], "--admits") == 0) {
         return admit_lines();

@@ -194,6 +194,7 @@ request & world::ask(const asked & a) {
     g.cache              = a.cache;
     g.echo               = a.echo;
     g.return_ids         = a.return_ids;
+    g.entropies          = a.entropies;
     g.sum_logprobs       = a.sum_logprobs;
     g.certainty          = a.certainty;
     g.finish             = {a.first > 0, a.first};
@@ -266,6 +267,7 @@ void world::finish(const step_plan & plan, const std::string & sampled, int64_t 
             d.token          = given ? *given : next_token(sampled, i);
             d.greedy         = d.known && d.token != letters::token('z');
             d.score          = {-0.5f, (float) d.token};
+            d.entropy        = (float) d.token;
             d.logprobs       = "\"" + vocab.piece(d.token, true) + "\"";
         }
     }

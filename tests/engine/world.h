@@ -69,7 +69,7 @@ struct asked {
     bool                     certainty   = false;
     loop_limit               loops       = {};
     std::vector<llama_token> stop_tokens = {};
-    bool                     return_ids = false, returns_stop = false;
+    bool                     return_ids = false, returns_stop = false, entropies = false;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
 };
 

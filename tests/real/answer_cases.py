@@ -278,7 +278,7 @@ CASES = [
         *(CHAT | more for more in ({}, {"n": 2, "logprobs": True, "foo": 1}, *RANKED)), form=NDJSON),
     *of("POST /api/chat", CALLING, THOUGHT, form=NDJSON, model="able"),
     *of("POST /api/chat", {"messages": HELLO, "n": 0}, status=400),
-    *of("POST /complete", FEW, {"prompt": ONCE, "configuration": {"n": 3, "max_tokens": 2}}, {"prompt": ONCE, "max_tokens": 2, "penalty_alpha": 2}),
+    *of("POST /complete", FEW, {"prompt": ONCE, "configuration": {"n": 3, "max_tokens": 2}}, {"prompt": ONCE, "max_tokens": 2, "length_penalty": 2}),
     *of("POST /complete", {"configuration": {}}, {"prompt": ONCE, "configuration": 3}, {"prompt": ONCE, "stream": True}, {"prompt": ONCE, "unknown_field": 1}, status=400),
     *of("POST /chat", {"prompt": "A story!", "temperature": 0.5, "top_k": 5, "top_p": 0.9, "stop_sequence": ["#"], "max_tokens": 2}, {"message": "A story!", "configuration": {"n": 2, "max_tokens": 2}}, CHAT),
     *of("POST /chat", {"message": 3}, {}, status=400),

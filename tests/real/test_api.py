@@ -122,11 +122,25 @@ def test_echo_is_an_event_before_all_texts(server: Server) -> None:
 # Warnings and strict
 
 
+def test_each_sequence_has_a_chain_of_samplers(server: Server) -> None:
+    """Twice the same seed, so a chain that is another one in words alone gives the same text."""
+    chains = [
+        "temp:3 > top_k:20", "top-k > temp:3", ["temp:6", "temp:0.5", "top_k"], "temp:3 > top_k:20 > top_k:1",
+        "temp:0", "temp:0 > temp:9 > xtc:0:0.5 > xtc:0",
+    ]  # fmt: skip
+    own = [{"samplers": chain, "seed": 5, "top_k": 20} for chain in chains]
+    body = {"prompt": ONCE, "n": len(own), "max_tokens": 12, "sequences": own, "stream": False}
+    answer = server.json("POST", "/v1/completions", body)[1]
+    texts = [choice["text"] for choice in answer["choices"]]
+    assert texts[0] == texts[1] == texts[2] != texts[3] == texts[4] == texts[5]
+    assert answer["warnings"] == ["sequences[3].top_k is not used, because samplers has top_k:20"]
+
+
 def test_unknown_fields_are_named_in_warnings(server: Server) -> None:
-    body = {"prompt": ONCE, "n": 1, "max_tokens": 1, "temprature": 1, "penalty_alpha": 0.5}
+    body = {"prompt": ONCE, "n": 1, "max_tokens": 1, "temprature": 1, "length_penalty": 0.5}
     warnings = [
         '"temprature" is not a known field; did you mean "temperature"?',
-        "penalty_alpha is 0.5, but there is no such setting here; it is not used",
+        "length_penalty is 0.5, but there is no such setting here; it is not used",
     ]
     assert server.events(body)[0]["warnings"] == warnings
     assert server.json("POST", "/v1/completions", {**body, "stream": False})[1]["warnings"] == warnings

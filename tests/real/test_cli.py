@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def test_each_sequence_has_its_own_temperature() -> None:
     given = ("-n", "3", "--max-tokens", "16", "--temperature", "0,0,9", "--top-p", "1", "--min-p", "0")
     texts = [choice["text"] for choice in json.loads(complete(*given, "--json"))["choices"]]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_a_chain_of_samplers_has_values() -> None:
+    greedy = complete("-n", "1", "--max-tokens", "8", "--temperature", "0")
+    for chain in ("temp:5 > top_k:1", "temp:9 > top_k:1 > temp:2 > top_k:40"):
+        assert complete("-n", "1", "--max-tokens", "8", "--samplers", chain) == greedy
+
+
+def test_a_banned_string_may_be_a_regular_expression() -> None:
+    greedy = ("-n", "1", "--max-tokens", "8", "--temperature", "0", "--banned-strings")
+    text = complete(*greedy, "was", "--banned-strings", '{"regex": " [a-t][a-z]{0,9}"}')
+    assert not re.search("was| [a-t]", text)
 
 
 def test_a_terminal_shows_eight_panels(tmp_path: Path) -> None:

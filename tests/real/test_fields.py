@@ -16,7 +16,7 @@ from tests.support.rows import each_row
 COPY = ROOT / "tests/fake_engine/fields.json"
 TABLE = json.loads(COPY.read_text())
 UNNAMED = ("sampling", "sequences")  # errors name their fields without the name of the object
-LISTS = ("sequences", "lora", "prompt", "phrase_bias")  # of these objects
+LISTS = ("sequences", "lora", "prompt", "phrase_bias", "samplers", "banned_strings")  # of these objects
 VALUES: tuple[Any, ...] = (None, True, 7.5, "text", [True], {"unknown": 1})
 FIELDS = [
     (op, name, schema)
@@ -81,6 +81,12 @@ def fits(value: Any, schema: dict[str, Any]) -> bool:
     return names[type(value)] == schema.get("type", "object")
 
 
+def holding(owner: str, object: dict[str, Any]) -> dict[str, Any]:
+    """The command's field that has this object."""
+    value = [object] if owner in LISTS else object
+    return {"sampling": {owner: value}} if owner == "samplers" else {owner: value}
+
+
 @each_row(("op", "name", "schema"), FIELDS, ids=[f"{op} {name}" for op, name, _ in FIELDS])
 def test_a_field_of_the_table_is_refused_by_name_when_its_type_is_wrong(
     engine: Lines, op: str, name: str, schema: dict[str, Any]
@@ -97,9 +103,7 @@ def test_a_field_of_an_object_is_refused_by_name_when_its_type_is_wrong(
     engine: Lines, owner: str, name: str
 ) -> None:
     op = OWNERS.get(owner, "generate")
-    object = {name: None}
-    value = [object] if owner in LISTS else object
-    error = error_of(engine, valid(op) | {owner: value})
+    error = error_of(engine, valid(op) | holding(owner, {name: None}))
     known = name if owner in UNNAMED else f"{owner}.{name}"
     assert (error["param"], error["message"].partition(";")[0]) == (known, f"{known} is null")
 
@@ -112,8 +116,7 @@ def test_a_field_that_is_not_in_the_table_is_refused_as_unknown(engine: Lines, o
 
 @each_row("owner", TABLE["$defs"])
 def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Lines, owner: str) -> None:
-    value = [{"temprature": 1}] if owner in LISTS else {"temprature": 1}
-    error = error_of(engine, valid(OWNERS.get(owner, "generate")) | {owner: value})
+    error = error_of(engine, valid(OWNERS.get(owner, "generate")) | holding(owner, {"temprature": 1}))
     assert error["param"] == ("temprature" if owner in UNNAMED else owner)
     assert error["message"] == f'{owner} has no field "temprature"'
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from llama_srb.request import steps
 from llama_srb.request.fields import DEFAULT_SAMPLERS
 from tests.reference import samplers
 from tests.reference.results import Reference
@@ -99,6 +100,13 @@ WHOLE_CHAIN: dict[str, Any] = {
     "eta_cutoff": 5, "top_p": 0.98, "min_p": 0.02, "temperature": 1.3, "smoothing_factor": 0.3,
     "smoothing_curve": 2,
 }  # fmt: skip
+
+
+def twice(chain: str) -> list[samplers.Step]:
+    """The engine's form of a chain."""
+    return [*steps.step_fields(steps.samplers(chain))]
+
+
 ALONE: list[dict[str, Any]] = [
     {"smoothing_factor": 0.2},
     {"smoothing_factor": 2.0, "smoothing_curve": 3.5},
@@ -113,25 +121,61 @@ ALONE: list[dict[str, Any]] = [
     {"repeat_penalty": 1.4, "rep_pen_slope": 0.3, "repeat_last_n": 31},
     {"top_a": 0.5, "min_keep": 7}, {"tfs": 0.3, "min_keep": 7},
 ]  # fmt: skip
-TOGETHER: list[tuple[dict[str, Any], list[str]]] = [
+TOGETHER: list[tuple[dict[str, Any], list[Any]]] = [
     (WHOLE_CHAIN, list(samplers.STEPS)),
     (WHOLE_CHAIN, list(reversed(samplers.STEPS))),
     (WHOLE_CHAIN | {"temperature": 0.0}, list(samplers.STEPS)),
     ({"temperature": 0.7, "top_a": 0.01, "tfs": 0.97}, ["temperature", "tfs", "top_a"]),
     ({"temperature": 2, "eta_cutoff": 2, "smoothing_factor": 1}, ["temperature", "eta_cutoff", "smoothing"]),
     ({"no_repeat_ngram_size": 2, "min_p": 0.1, "top_k": 5}, ["no_repeat_ngram", "top_k", "min_p"]),
+    ({"temperature": 0.6}, twice("temp:1.8 > top_k:60 > temp > top_p:0.9 > top_k:4 > top_p:0.7")),
+    ({"top_k": 90}, twice("temp:0.5 > top_k > temp:3 > min_p:0.02 > temp:0 > min_p:0.3")),
+    ({}, twice("penalties:1.3:8 > tfs:0.9 > penalties:1:40:0.2:0.5 > tfs:0.6")),
+    ({"repetition_decay": 20, "rep_pen_slope": 0.5}, twice("penalties:1.3:8 > penalties:1.2:30:0.1")),
+    (
+        {},
+        twice("no_repeat_ngram:4 > top_a:0.01 > smoothing:0.3:2 > no_repeat_ngram:1 > top_a:0.3 > "
+              "smoothing:0.2"),
+    ),
+    (
+        {"min_keep": 5, "encoder_repetition_penalty": 1.1},
+        twice("encoder_repetition_penalty > eta_cutoff:2 > epsilon_cutoff:3 > "
+              "encoder_repetition_penalty:0.8 > eta_cutoff:90 > epsilon_cutoff:50"),
+    ),
 ]  # fmt: skip
 CASES = [*((settings, list(samplers.STEPS)) for settings in ALONE), *TOGETHER]
 
 
-@each_row(("settings", "steps"), CASES, ids=lambda value: repr(value)[:60])
+@each_row(("settings", "chain"), CASES, ids=lambda value: repr(value)[:60])
 def test_the_samplers_leave_what_the_reference_leaves(
-    rows: Rows, settings: dict[str, Any], steps: list[str]
+    rows: Rows, settings: dict[str, Any], chain: list[samplers.Step]
 ) -> None:
-    found, _ = rows.left(sampling=OFF | settings | {"samplers": steps})
-    expected = samplers.left_of(rows.logits, rows.texts, OFF | settings, steps)
+    found, _ = rows.left(sampling=OFF | settings | {"samplers": chain})
+    expected = samplers.left_of(rows.logits, rows.texts, OFF | settings, chain)
     np.testing.assert_allclose(np.exp(found), expected, rtol=1e-3, atol=1e-6)
     assert np.exp(found[expected == 0]).max(initial=0) < 1e-30  # it is out
+
+
+OWN = {  # by step: values that do something, and values that do nothing
+    "penalties": ("1.4:30:0.1:0.3", "1:0:0:0"), "dry": ("2:1.5:1:50", "0"), "top_n_sigma": ("0.9", "-1"),
+    "top_k": ("7", "0"), "typ_p": ("0.4", "1"), "top_p": ("0.6", "1"), "min_p": ("0.2", "0"),
+    "xtc": ("1:0.05", "0"), "temperature": ("1.7:0.5:1.2", "1"), "encoder_repetition_penalty": ("1.3", "1"),
+    "no_repeat_ngram": ("2", "0"), "top_a": ("0.5", "0"), "tfs": ("0.5", "1"), "epsilon_cutoff": ("90", "0"),
+    "eta_cutoff": ("90", "0"), "smoothing": ("0.5:2", "0"),
+}  # fmt: skip
+
+
+@each_row("name", OWN)
+@pytest.mark.parametrize("arithmetic", [False, True])
+def test_values_of_a_step_do_what_fields_do(rows: Rows, name: str, arithmetic: bool) -> None:
+    values, nothing = OWN[name]
+    assert {*OWN} == {*steps.SAMPLER_NAMES} - {"adaptive_p", "infill"}
+    fields = OFF | steps.values_of(f"{name}:{values}")
+    more = [] if name == "temperature" else ["temperature"]
+    expected = rows.left(sampling=fields | {"samplers": [name, *more]}, arithmetic=arithmetic)
+    for chain in (f"{name}:{values} > {name}:{nothing}", f"{name}:{nothing} > {name}:{values}"):
+        found = rows.left(sampling=OFF | {"samplers": [*twice(chain), *more]}, arithmetic=arithmetic)
+        np.testing.assert_allclose(np.exp(found[0]), np.exp(expected[0]), rtol=1e-3, atol=1e-6, err_msg=chain)
 
 
 def test_the_order_without_samplers_is_the_one_that_fields_tell(rows: Rows) -> None:

@@ -164,10 +164,15 @@ STEPS: dict[str, Callable[..., Rows]] = {
 """By their names in `samplers`, in the usual order."""
 
 
-def left_of(rows: Rows, texts: Texts, settings: dict[str, Any], steps: Sequence[str]) -> Rows:
+Step: TypeAlias = str | dict[str, Any]
+"""A name, or {name, FIELD: value, …} with settings of its own."""
+
+
+def left_of(rows: Rows, texts: Texts, settings: dict[str, Any], steps: Sequence[Step]) -> Rows:
     """The probabilities of what the steps leave of each row."""
     for step in steps:
-        rows = STEPS[step](rows, texts, **settings)
+        own = {"name": step} if isinstance(step, str) else step
+        rows = STEPS[own["name"]](rows, texts, **settings | own)
     return softmax(rows)
 
 

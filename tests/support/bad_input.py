@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from llama_srb.request.shapes import SAMPLER_NAMES
+from llama_srb.request.steps import SAMPLER_NAMES
 
 MAX_BODY = 16 << 20
 
@@ -176,6 +176,11 @@ SAMPLER_CASES = [
     *number("mirostat_tau", "0", "100", -1),
     *number("smoothing_factor", "0", "100", -0.1),
     *number("smoothing_curve", "0", "10", 11),
+    *(field(f"penalty_alpha {json.dumps(value)}",
+            f"penalty_alpha is {json.dumps(value)}; it must be 0, which is off: contrastive search is not done here: for each token it would "
+            "compute k rows more, to compare the hidden states of the k likeliest tokens with those of the text, and undo all but one",
+            penalty_alpha=value)
+      for value in (0.6, "0.6", False)),
     *number("skew", "-10", "10", -10.5),
     *number("top_a", "0", "1", 1.1),
     *number("tfs", "0", "1", -0.1, "x"),
@@ -194,7 +199,18 @@ SAMPLER_CASES = [
     field("seed of 65 bits", f"seed is 36893488147419103232; it must be {SEED}", seed=2**65),
     field("seed below 64 bits", f"seed is -18446744073709551616; it must be {SEED}", seed=-(2**64)),
     field("ignore_eos 1", "ignore_eos is 1; it must be true or false", ignore_eos=1),
-    field('samplers ["top_q"]', f'samplers is "top_q"; it must be one of {SAMPLERS}', samplers=["top_q"]),
+    *(field(f"samplers {json.dumps(chain)}", message, samplers=chain)
+      for chain, message in (
+          (["top_k", "top_q"], f'samplers[1] is "top_q"; it must be one of {SAMPLERS}'),
+          ("dry > top_k:-2", 'samplers[1] is "top_k:-2"; its top_k must be a whole number between -1 and 2147483647'),
+          ("top_k:1.5", 'samplers[0] is "top_k:1.5"; its top_k must be a whole number between -1 and 2147483647'),
+          ("temp:1:101", 'samplers[0] is "temperature:1:101"; its dynatemp_range must be a number between 0 and 100'),
+          ("skew > top_p:", 'samplers[1] is "top_p:"; its top_p must be a number'),
+          (["top_p:nan"], 'samplers[0] is "top_p:nan"; its top_p must be a number'),
+          ("xtc:1:0.1:3", 'samplers[0] is "xtc:1:0.1:3"; it must be xtc:XTC_PROBABILITY:XTC_THRESHOLD, or fewer of these'),
+          ("infill:1", 'samplers[0] is "infill:1"; it must be infill'),
+          ("presence_penalty:1", 'samplers[0] is "presence_penalty:1"; it must be penalties:REPEAT_PENALTY:REPEAT_LAST_N:FREQUENCY_PENALTY:PRESENCE_PENALTY, or fewer of these'),
+          ("adaptive_p:0.1 > adaptive_p:0.2", 'samplers[0] is "adaptive_p:0.1"; adaptive_p draws the token: it may stand there once'))),
     field("samplers 7", "samplers is 7; it must be a list of sampler names", samplers=7),
     field("stop 7", "stop is 7; it must be a text or a list of texts", stop=7),
     field("stop [7]", "stop is [7]; it must be a text or a list of texts", stop=[7]),
@@ -206,7 +222,12 @@ SAMPLER_CASES = [
     field('logit_bias {"5": 1e10}', "logit_bias for 5 is 10000000000.0; it must be a number between -1e9 and 1e9, "
           "or false", logit_bias={"5": 1e10}),
     field("dry_sequence_breakers 7", "dry_sequence_breakers is 7; it must be a list of texts", dry_sequence_breakers=7),
-    field("banned_strings 7", "banned_strings is 7; it must be a text or a list of texts", banned_strings=7),
+    *(field(f"banned_strings {json.dumps(value)}", message, banned_strings=value)
+      for value, message in (
+          (7, 'banned_strings is 7; it must be a text, {"regex": a text}, or a list of these'),
+          (["a", {"regexp": "a"}], 'banned_strings[1] is {"regexp": "a"}; it must be a text, or {"regex": a text}'),
+          ([{"regex": ""}], 'banned_strings[0] is {"regex": ""}; it must be a text, or {"regex": a text}'),
+          ({"regex": "a"*4097}, "banned_strings has a text of 4097 bytes; it may have 4096"))),
 ]  # fmt: skip
 
 PER_SEQUENCE = [

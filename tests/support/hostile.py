@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from llama_srb.http.routes import ROUTES
-from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
+from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, REFUSED, UNSUPPORTED
 from llama_srb.request.fields import CANONICAL
 
 PATHS = tuple(
@@ -27,7 +27,7 @@ ELSEWHERE = (
     "suffix", "prompt", "continue", "response_format", "structured_outputs", "tools", "user_input", "text",
     "encoding_format", "dimensions", "genkey", "quiet", "n_predict", "sampler_order", "logprobs", "timeout",
 )  # fmt: skip
-NAMES = tuple(sorted({*CANONICAL, *CONVERTED, *NON_SAMPLING_FIELDS, *UNSUPPORTED, *ELSEWHERE}))
+NAMES = tuple(sorted({*CANONICAL, *CONVERTED, *NON_SAMPLING_FIELDS, *REFUSED, *UNSUPPORTED, *ELSEWHERE}))
 DEEP: Any = []
 for _ in range(200):
     DEEP = [DEEP]

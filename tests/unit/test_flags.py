@@ -110,7 +110,7 @@ FIELDS: dict[str, tuple[list[str], object]] = {
     "--mirostat": (["2"], 2),
     "--mirostat-lr": (["0.2"], 0.2),
     "--mirostat-ent": (["4"], 4.0),
-    "--samplers": (["top_k;temperature"], ["top_k", "temperature"]),
+    "--samplers": (["top_k:9 > temperature"], ["top_k:9 ", " temperature"]),
     "--sampler-seq": (["kt"], "kt"),
     "--ignore-eos": ([], True),
     "--logit-bias": (["15-1.5"], [[15, -1.5]]),

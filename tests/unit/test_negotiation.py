@@ -20,7 +20,7 @@ from llama_srb.dialects.negotiation import (
     accepted,
     negotiate,
 )
-from llama_srb.request.aliases import CONVERTED, UNSUPPORTED
+from llama_srb.request.aliases import CONVERTED, REFUSED, UNSUPPORTED
 from llama_srb.request.fields import ROWS
 from llama_srb.request.parse import Defaults, request_from
 from tests.clients.captured import Captured, read
@@ -104,7 +104,7 @@ def test_no_accept_header_is_too_strange(header: str) -> None:
 
 def test_no_field_or_alias_of_ours_is_a_client_mark() -> None:
     ours = {name for row in ROWS.values() for name in (row.name, *row.aliases)}
-    assert CLIENT_MARKS.keys().isdisjoint(ours | CONVERTED.keys() | UNSUPPORTED.keys())
+    assert CLIENT_MARKS.keys().isdisjoint(ours | CONVERTED.keys() | UNSUPPORTED.keys() | REFUSED.keys())
 
 
 @each_row("mark", CLIENT_MARKS)

@@ -8,7 +8,7 @@ import pytest
 
 from llama_srb.request.fields import CANONICAL, OVERRIDE_ROWS, ROWS, STRUCTURES
 from llama_srb.request.overrides import LISTS, NOT_HERE
-from llama_srb.request.parse import Defaults, read_overrides, request_from
+from llama_srb.request.parse import Defaults, canonical, read_overrides, request_from
 from llama_srb.request.values import RequestError
 from tests.support.rows import each_row
 from tests.unit.test_request import VALUES
@@ -70,6 +70,23 @@ def test_lists_of_numbers_and_presets_do_not_pass_either() -> None:
         overrides = read_overrides({"temperature": 0.25})
         defaults = Defaults(overrides=overrides, presets={"p": {"temperature": 1.0}})
         assert request_from({"prompt": "x", "n": 2, **body}, defaults).sampling.temperature == 0.25, body
+
+
+@each_row("chain", ["temp:7 > tfs:0.5", "temp:7 > tfs:0.5 > temp:1"])
+def test_values_in_the_chain_of_samplers_do_not_pass_either(chain: str) -> None:
+    for body in ({"samplers": chain}, {"sequences": [{"samplers": chain}, {}]}):
+        request = made(body | {"n": 2}, temperature=0.25)
+        given = [made.given for made in (request.sampling, *request.sequences)]
+        assert "7" not in str([one.get(name) for one in given for name in ("temperature", "samplers")])
+        assert len(request.warnings) == 1
+        with pytest.raises(RequestError, match=r"temperature is set by the server; leave it out"):
+            request_from({"prompt": "x", "n": 2, **body}, Defaults(locked={"temperature": "the server"}))
+
+
+def test_a_bodys_field_goes_before_a_value_in_its_presets_chain() -> None:
+    presets = {"p": canonical({"samplers": "temp:2 > tfs:0.5"})}
+    sampling = request_from({"prompt": "x", "preset": "p", "tfs": 0.9}, Defaults(presets=presets)).sampling
+    assert sampling.given == {"samplers": ["temperature", "tfs"], "temperature": 2.0, "tfs": 0.9}
 
 
 @each_row("name", STRUCTURES)

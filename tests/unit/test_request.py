@@ -24,7 +24,8 @@ from llama_srb.request.fields import (
 )
 from llama_srb.request.parse import KNOWN_NAMES, Defaults, extension_from, parse_body, request_from
 from llama_srb.request.sequence_name import SequenceName
-from llama_srb.request.shapes import LLAMA_SAMPLERS, Part
+from llama_srb.request.shapes import Part
+from llama_srb.request.steps import LLAMA_SAMPLERS
 from llama_srb.request.values import MAX_DEPTH, RequestError
 from tests.clients.silly_tavern import PRESETS, WHOLE, sent
 from tests.support.rows import each_row
@@ -362,6 +363,31 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"samplers": "edskypmxt"}, {"samplers": list(LLAMA_SAMPLERS[:9])}),
     ({"samplers": ["top-k", "TYPICAL_P", "temp"]}, {"samplers": ["top_k", "typ_p", "temperature"]}),
     ({"samplers": []}, {"samplers": []}),
+    (
+        {"samplers": "dry > Top-K: 40 >xtc:0.5:0.1>temp:1;infill, tfs"},
+        {
+            "samplers": ["dry", "top_k", "xtc", "temperature", "infill", "tfs"],
+            "top_k": 40,
+            "xtc_probability": 0.5,
+            "xtc_threshold": 0.1,
+            "temperature": 1,
+        },
+    ),
+    ({"samplers": ["top_k:9", "dry"], "top_k": 9}, {"samplers": ["top_k", "dry"], "top_k": 9}),
+    (
+        {"samplers": "temp:2 > top_k:50 > xtc:.5 > temp:1e-1:0.05 > xtc > top_k", "top_k": 3},
+        {
+            "samplers": [
+                {"name": "temperature", "temperature": 2},
+                {"name": "top_k", "top_k": 50},
+                {"name": "xtc", "xtc_probability": 0.5},
+                {"name": "temperature", "temperature": 0.1, "dynatemp_range": 0.05},
+                "xtc",
+                "top_k",
+            ],
+            "top_k": 3,
+        },
+    ),
     ({"sampler_order": [6, 0, 1, 3, 4, 2, 5]}, {"samplers": KOBOLDS_ORDER}),
     (
         {"sampler_priority": "repetition_penalty\nquadratic_sampling\nmirostat\ntfs\ntop_k"},
@@ -561,7 +587,12 @@ def test_texts_are_limited_as_in_the_engine(name: str) -> None:
 WARNINGS = [
     ({"temprature": 1}, '"temprature" is not a known field; did you mean "temperature"?'),
     ({"xyzzy": 1}, '"xyzzy" is not a known field'),
-    ({"penalty_alpha": 0.6}, "penalty_alpha is 0.6, but there is no such setting here; it is not used"),
+    ({"samplers": "top_k:7", "temp": 1, "top_k": 8}, "top_k is not used, because samplers has top_k:7"),
+    (
+        {"samplers": "temp:2 > dry > temp:1", "temp": 3, "dry_base": 2},
+        "temperature is not used, because samplers has temperature:2",
+    ),
+    ({"length_penalty": 0.6}, "length_penalty is 0.6, but there is no such setting here; it is not used"),
 ]
 
 

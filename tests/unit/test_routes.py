@@ -98,7 +98,8 @@ WRONG = [
     case for case in CASES if re.search(r"must be (a |between|true|an )", case.message) and case.status == 400
 ]
 BEYOND = {  # rules that a schema cannot express, or only at length
-    "min_tokens above max_tokens", "samplers 7", 'samplers ["top_q"]', "two prompts for one prefix",
+    *(case.what for case in CASES if case.what.startswith("samplers ")),
+    "min_tokens above max_tokens", "two prompts for one prefix",
     'logit_bias {"5": 1e10}', "a token id above the vocabulary", "rank_by overlap with a model",
     "rank_by embeddings without a model", "rank_by embeddings of an unknown model",
     "rank_by vote with dedupe", "finish.first above n", "prune.at falls", "prune.keep above n",

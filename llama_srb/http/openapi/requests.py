@@ -15,7 +15,7 @@ from llama_srb.http.openapi.sequences import named_sequence
 from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.http.route import Route, Schema
-from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, UNSUPPORTED
+from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, REFUSED, UNSUPPORTED
 from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.phrases import ALIASES, MAX_PHRASE, MAX_PHRASE_BIAS, MAX_PHRASES
@@ -114,6 +114,7 @@ SECOND: dict[str, Schema] = {  # the properties of then
     "stop": TEXTS,
     "return_free": {"type": "boolean"},
 }
+BANNED_REGEX = _object({"regex": {"type": "string", "minLength": 1}}, "regex", additionalProperties=False)
 TWO_STRUCTURES = [*combinations(STRUCTURES, 2)]
 OF_TYPE: dict[str, Schema] = {  # the types of values that are no component
     "int": {"type": "integer"},
@@ -121,6 +122,17 @@ OF_TYPE: dict[str, Schema] = {  # the types of values that are no component
     "bool": {"type": "boolean"},
     "text": {"type": "string"},
     "texts": TEXTS,
+    "bans": {
+        "anyOf": [
+            {"type": "string"},
+            BANNED_REGEX,
+            {
+                "type": "array",
+                "items": {"anyOf": [{"type": "string"}, BANNED_REGEX]},
+                "maxItems": MAX_TEXTS,
+            },
+        ]
+    },
     "raw, processed or both": {"enum": ["raw", "processed", "both", "raw_logprobs", "processed_logprobs"]},
     "token ids": IDS | {"minItems": 0},
     "choices": CHOICES,
@@ -254,6 +266,9 @@ def _request(defaults: Defaults) -> Schema:
     neutral = {
         name: {"description": f"Not used; named in warnings unless it is {neutral_text(values)}."}
         for name, values in UNSUPPORTED.items()
+    }
+    neutral |= {
+        name: {"description": f"Refused unless it is {at}: {why}."} for name, (at, why) in REFUSED.items()
     }
     not_used = {"description": "Not used; it does not change the text."}
     neutral |= dict.fromkeys(sorted(NON_SAMPLING_FIELDS), not_used)
