@@ -158,6 +158,7 @@ document::document(const std::string & text) : tree(parse(text)) {
             number = name.find(drafts[i]) != std::string::npos ? numbers[i] : number;
         }
     }
+    leave_out_newer(tree);
     index(tree, {std::make_shared<const std::string>()}, 0);
     named.emplace("", &tree);
 }
@@ -203,13 +204,63 @@ void document::index(const json & schema, place at, int depth) {
     index_below(schema, places.emplace(&schema, std::move(at)).first->second, depth);
 }
 
+static const std::set<std::string> & keywords_of_values() {
+    static const std::set<std::string> rows = {"enum",     "const",    "default", "examples",   "example",
+                                               "required", "$comment", "title",   "description"};
+    return rows;
+}
+
+static const std::set<std::string> & keywords_of_maps() {
+    static const std::set<std::string> rows = {"properties",  "patternProperties", "$defs",
+                                               "definitions", "dependentSchemas",  "dependencies"};
+    return rows;
+}
+
+// Removes what a later draft has brought: in an older one it is a name without a meaning.
+void document::leave_out_newer(json & schema) {
+    static const std::map<std::string, int> first = {
+        {"const", 6},
+        {"contains", 6},
+        {"propertyNames", 6},
+        {"if", 7},
+        {"then", 7},
+        {"else", 7},
+        {"dependentRequired", 2019},
+        {"dependentSchemas", 2019},
+        {"minContains", 2019},
+        {"maxContains", 2019},
+        {"unevaluatedItems", 2019},
+        {"unevaluatedProperties", 2019},
+        {"prefixItems", 2020},
+        {"$dynamicRef", 2020},
+    };
+    if (number >= 2020) {
+        return;
+    }
+    if (schema.is_array()) {
+        std::for_each(schema.begin(), schema.end(), [this](json & one) { leave_out_newer(one); });
+    }
+    if (!schema.is_object()) {
+        return;
+    }
+    for (const auto & [keyword, draft] : first) {
+        if (number < draft && schema.contains(keyword)) {
+            schema.erase(keyword);
+            newer.insert(keyword);
+        }
+    }
+    for (auto & [key, value] : schema.items()) {
+        if (keywords_of_maps().count(key) > 0 && value.is_object()) {
+            std::for_each(value.begin(), value.end(), [this](json & one) { leave_out_newer(one); });
+        } else if (keywords_of_values().count(key) == 0) {
+            leave_out_newer(value);
+        }
+    }
+}
+
 void document::index_below(const json & schema, const place & at, int depth) {
-    static const std::set<std::string> values = {"enum",     "const",    "default", "examples",   "example",
-                                                 "required", "$comment", "title",   "description"};
-    static const std::set<std::string> maps   = {"properties",  "patternProperties", "$defs",
-                                                 "definitions", "dependentSchemas",  "dependencies"};
     for (const auto & [key, value] : schema.items()) {
-        if (values.count(key) > 0) {
+        if (keywords_of_values().count(key) > 0) {
             continue;
         }
         const std::string below = pointer_part(key);
@@ -217,7 +268,7 @@ void document::index_below(const json & schema, const place & at, int depth) {
             for (size_t i = 0; i < value.size(); i++) {
                 index(value[i], {at.base, &at, below + "/" + std::to_string(i)}, depth + 1);
             }
-        } else if (maps.count(key) > 0 && value.is_object()) {
+        } else if (keywords_of_maps().count(key) > 0 && value.is_object()) {
             for (const auto & [name, one] : value.items()) {
                 index(one, {at.base, &at, below + pointer_part(name)}, depth + 1);
             }

@@ -38,6 +38,8 @@ class document {
     const json * find_dynamic(const std::string & name) const;
 
     std::string path(const json & schema) const; // as a JSON pointer
+    // Keywords that are none of the document's draft, and are left out of it.
+    const std::set<std::string> & others_keywords() const { return newer; }
     // Whether a number is the one that was written, whose digits can be more than are kept.
     bool is_exact(const json & number) const { return inexact.count(number.get<double>()) == 0; }
     // A schema that stands for a part of another one has that one's path and references.
@@ -53,6 +55,7 @@ class document {
 
     json          parse(const std::string & text);
     void          find_inexact(const std::string & text);
+    void          leave_out_newer(json & schema);
     const place & place_of(const json & schema) const;
     void          index(const json & schema, place at, int depth);
     void          index_below(const json & schema, const place & at, int depth);
@@ -62,6 +65,7 @@ class document {
     json tree;
     std::deque<json>                                 parts; // given apart
     int                                              number = 2020;
+    std::set<std::string>                            newer;  // keywords that are left out
     std::map<const json *, place>                    places; // of all schemas
     std::deque<place>                                others; // on the way to a schema in what is none
     std::map<std::string, const json *>              named;  // by address

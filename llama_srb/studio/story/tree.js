@@ -498,7 +498,7 @@ export function write(story, changes, piece = null, isBack = false) {
 /** @typedef {{story: Story, nodes: Set<TreeNode>, moves: (Move | Gone)[], isBack: boolean,
       piece: string | null, place?: number}} Draft */
 
-/** Takes the last change from a list and writes it, and those before it that are in the same piece, if that grows.
+/** Takes the last change from a list and writes it, and those before it in the same piece, if that grows.
     @type {(draft: Draft, changes: Change[], piece: string | null) => void} */
 function writeLast(draft, changes, piece) {
   const { story } = draft;
