@@ -101,14 +101,14 @@ def test_what_word_and_google_copy_keeps_emphasis_and_headings_unless_it_is_past
     for html, expected in CLIPBOARDS.items():
         copied_by_a_program(page, {"text/html": html, "text/plain": "plain words"})
         afresh(page)
-        compose(page, "Before. ")
+        compose(page, "Before.\n")
         expect(page.get_by_role("button", name="Undo", exact=True)).to_be_enabled()
         page.keyboard.press("Control+v")
-        expect(editor(page)).to_have_value("Before. " + (expected or "plain words"))
+        expect(editor(page)).to_have_value("Before.\n" + (expected or "plain words"))
         page.keyboard.press("Control+z")
-        expect(editor(page)).to_have_value("Before. ")
+        expect(editor(page)).to_have_value("Before.\n")
         page.keyboard.press("Control+Shift+v")
-        expect(editor(page)).to_have_value("Before. plain words")
+        expect(editor(page)).to_have_value("Before.\nplain words")
 
 
 MARKED = "# One\n\nA *small* and **big** fox.\n5 * 3, \\*no\\*, a_b"

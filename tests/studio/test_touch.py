@@ -41,6 +41,7 @@ JOURNEYS = (
 def test_what_holds_on_a_desk_holds_with_a_finger(phone: Page, journey: Callable[[Page], None]) -> None:
     journey(phone)
     phone.reload()
+    phone.get_by_label("Story", exact=True).wait_for()
     afresh(phone)
 
 

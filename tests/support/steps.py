@@ -36,9 +36,7 @@ ANOTHER = (
 
 
 def afresh(page: Page, **values: Any) -> None:
-    """Begins another story with these settings and no panel, on a page that a row of a table has used, and
-    that may still be loading."""
-    page.get_by_label("Story", exact=True).wait_for()
+    """Begins another story with these settings and no panel, on a page that a row of a table has used."""
     settings(page, **values)
     page.evaluate(ANOTHER)
     page.keyboard.press("Escape")

@@ -17,7 +17,7 @@ import {
   lost,
   model,
   modelField,
-  nameStory,
+  nameByItsWords,
   onLost,
   pointId,
   say,
@@ -30,12 +30,10 @@ import {
   addNode,
   cutsAt,
   drop,
-  firstWords,
   goesOn,
   hashed,
   heldBack,
   inOrder,
-  isUnnamed,
   textOf,
   withoutReturns,
 } from "../story/tree.js";
@@ -165,12 +163,6 @@ export async function rewrite(from, to) {
 async function rewriting(...passage) {
   await knownModels();
   return rewriteFields(...passage);
-}
-
-/** Names a story that has no name yet after its first words. */
-function nameByItsWords() {
-  const words = isUnnamed(session.story) && firstWords(textOf(session.story));
-  if (words) nameStory({ name: words });
 }
 
 /** Stops these candidates, and each request that has no others.

@@ -1,6 +1,6 @@
 // The buttons that save the open story as a file, and the one that imports files.
 
-import { session } from "../story/session.js";
+import { nameByItsWords, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { textOf } from "../story/tree.js";
 import { commit } from "../text/history.js";
@@ -34,6 +34,7 @@ const aboutOf = ({ id, name, changed, lang }) => ({
 /** @type {(ending: string, type: string, write: (story: Story) => any) => Promise<void>} */
 async function save(ending, type, write) {
   commit();
+  nameByItsWords();
   const { story } = session;
   const parts = [await write(story)].flat();
   download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${ending}`, type, ...parts);

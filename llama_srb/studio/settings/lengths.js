@@ -42,6 +42,7 @@ export function Length() {
     ${
       length.kind === KINDS.tokens &&
       html`<${NumberField} label="Tokens each" low=${1} value=${max_tokens}
+        about="A token is a short word or a part of a long one"
         set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />`
     }`;
 }

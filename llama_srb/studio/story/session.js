@@ -3,7 +3,7 @@
 
 import { changed } from "../ui/ui.js";
 import * as store from "./store.js";
-import { childrenOf, isBlank, pathTo, textOf } from "./tree.js";
+import { childrenOf, firstWords, isBlank, isUnnamed, pathTo, textOf } from "./tree.js";
 
 /** @import { Entry } from "../background/parts.js" */
 /** @import { Run } from "../candidates/asking.js" */
@@ -243,6 +243,12 @@ export async function nameStory(fields) {
   const named = session.stories.find(({ id }) => id === story.id);
   if (named) Object.assign(named, fields, { changed: story.changed });
   changed("stories", "story");
+}
+
+/** Names a story that has no name yet after its first words. */
+export function nameByItsWords() {
+  const words = isUnnamed(session.story) && firstWords(textOf(session.story));
+  if (words) nameStory({ name: words });
 }
 
 /** Shows the text of the story, with the caret at its end or at the given place.

@@ -87,7 +87,8 @@ export function Structure({ structure, put, error }) {
   const field = useRef();
   useEffect(() => error && field.current && select(field.current, error), [error]);
   return html`<div class="format">
-    <label class="field">Output format <select value=${structure.kind}
+    <label class="field" title="What candidates look like: one of some texts, JSON, or what a grammar allows">
+      Output format <select value=${structure.kind}
       onChange=${(event) => put({ ...structure, kind: event.target.value })}>
       ${Object.entries(STRUCTURES).map(
         ([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`,
