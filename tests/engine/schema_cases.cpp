@@ -243,7 +243,7 @@ const refusal_row refusals[] = {
     {"an object that must be another one", R"({"type": "object", "not": {"const": {"a": 1}}})",
      "/not: the opposite of a list or an object"},
     {"a number with too many digits", R"({"const": {"id": 100000000000000000001}})",
-     "/const: {\"id\":1e+20,} has a number with more digits"},
+     "/const: {\"id\":1e+20} has a number with more digits"},
     {"a property that draft 3 requires",
      R"({"$schema": "http://json-schema.org/draft-03/schema#", "properties": {"a": {"required": true}}})",
      "/properties/a/required: the required of draft 3"},

@@ -60,7 +60,7 @@ class compiler {
   public:
     compiler(const std::string & text, const options & given, work_budget & budget)
         : given(given), budget(budget), doc(text), names(doc, given, budget) {
-        for (const std::string & keyword : doc.others_keywords()) {
+        for (const std::string & keyword : doc.newer_keywords()) {
             names.warn(keyword + " is no keyword of draft " + std::to_string(doc.draft()) +
                        ", and says nothing");
         }

@@ -38,8 +38,8 @@ class document {
     const json * find_dynamic(const std::string & name) const;
 
     std::string path(const json & schema) const; // as a JSON pointer
-    // Keywords that are none of the document's draft, and are left out of it.
-    const std::set<std::string> & others_keywords() const { return newer; }
+    // Keywords of later drafts, which are left out of the document.
+    const std::set<std::string> & newer_keywords() const { return newer; }
     // Whether a number is the one that was written, whose digits can be more than are kept.
     bool is_exact(const json & number) const { return inexact.count(number.get<double>()) == 0; }
     // A schema that stands for a part of another one has that one's path and references.
@@ -60,9 +60,10 @@ class document {
     void          index(const json & schema, place at, int depth);
     void          index_below(const json & schema, const place & at, int depth);
 
-    std::set<double>
-         inexact; // numbers with too many digits; parse() fills it, so that it stands before `tree`
-    json tree;
+    // Numbers with too many digits. It stands before `tree`, since parse() fills both.
+    std::set<double> inexact;
+
+    json                                             tree;
     std::deque<json>                                 parts; // given apart
     int                                              number = 2020;
     std::set<std::string>                            newer;  // keywords that are left out

@@ -563,7 +563,8 @@ void normaliser::read_values(partial & p, const waiting & w, const std::string &
     for (const json & one : key == "enum" ? value : json::array({value})) {
         const std::string text = text_of(one);
         if (!is_kept(one)) {
-            refuse(*w.what.what, key, shortened(text) + " has a number with more digits than can be kept");
+            refuse(*w.what.what, key,
+                   shortened(one.dump()) + " has a number with more digits than can be kept");
             return;
         }
         if ((!p.made.values || before.count(text) > 0) && now.insert(text).second) {
@@ -649,7 +650,7 @@ void normaliser::add_overlaps(const json & list, const waiting & w, choice & out
     if (overlaps) {
         refuse(*w.what.what, "anyOf",
                "more than " + std::to_string(n_max_overlaps) +
-                   " schemas that exclude each other not have no rule beside an unevaluated… keyword");
+                   " schemas that can hold at once have no rule beside an unevaluated… keyword");
     }
 }
 

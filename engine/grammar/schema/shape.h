@@ -53,12 +53,10 @@ enum : unsigned {
 // Names in the order in which they came, each once.
 class name_list {
   public:
-    bool add(const std::string & name) {
-        const bool is_new = known.insert(name).second;
-        if (is_new) {
+    void add(const std::string & name) {
+        if (known.insert(name).second) {
             all.push_back(name);
         }
-        return is_new;
     }
     bool   has(const std::string & name) const { return known.count(name) > 0; }
     size_t size() const { return all.size(); }
