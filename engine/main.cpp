@@ -12,6 +12,7 @@
 #include "protocol/event_line.h"
 #include "protocol/operations.h"
 #include "protocol/ready.h"
+#include "schedule/outside_processor.h"
 #include "schedule/scheduler.h"
 #include "store/folder.h"
 #include "util/backend.h"
@@ -27,6 +28,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <unistd.h>
 
@@ -43,7 +45,8 @@ static void log_line(enum ggml_log_level level, const char * text, void * user_d
 }
 
 static scheduler_params params_of_scheduler(const options & o, const loaded_model & loaded,
-                                            prefix_folder * folder, int fd_out) {
+                                            prefix_folder * folder, outside_processor * processor,
+                                            int fd_out) {
     scheduler_params params;
     params.n_parallel      = o.llama.n_parallel;
     params.n_batch         = o.llama.n_batch;
@@ -52,7 +55,27 @@ static scheduler_params params_of_scheduler(const options & o, const loaded_mode
     params.fd_out          = fd_out;
     params.store.ram_bytes = o.cache_ram;
     params.store.folder    = folder;
+    params.processor       = processor;
     return params;
+}
+
+// nullptr: there is none, or it does not start; then after a line on stderr.
+static std::unique_ptr<outside_processor> start_processor(const options & o, const loaded_model & loaded) {
+    if (o.logits_processor.empty()) {
+        return nullptr;
+    }
+    outside_params params;
+    params.command = o.logits_processor;
+    params.seconds = o.processor_seconds;
+    params.n_vocab = llama_vocab_n_tokens(loaded.facts.vocab);
+    params.n_ctx   = loaded.facts.n_ctx_seq;
+    params.n_rows  = o.llama.n_parallel;
+    try {
+        return std::make_unique<outside_processor>(params, model_vocabulary(loaded.facts.vocab));
+    } catch (const std::exception & e) {
+        fprintf(stderr, "llama-batched: the logits processor does not start: %s\n", e.what());
+        return nullptr;
+    }
 }
 
 // Reads commands and writes events until fd_in ends. The process then ends with the status that at_end returns.
@@ -73,11 +96,17 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
     packed.keep();
     llama_context * const ctx   = loaded->ctx;
     const command_facts   facts = {loaded->facts, std::make_shared<structure_cache>(loaded->facts.vocab),
-                                   std::make_shared<chat_templates>(loaded->facts.model, o.llama)};
+                                   std::make_shared<chat_templates>(loaded->facts.model, o.llama),
+                                   !o.logits_processor.empty()};
     if (folder) {
         folder->open(settings_hash(o.llama, ctx));
     }
-    const scheduler_params params = params_of_scheduler(o, *loaded, folder ? &*folder : nullptr, fd_out);
+    const std::unique_ptr<outside_processor> processor = start_processor(o, *loaded);
+    if (facts.has_processor && !processor) {
+        return 1;
+    }
+    const scheduler_params params =
+        params_of_scheduler(o, *loaded, folder ? &*folder : nullptr, processor.get(), fd_out);
     report_ready(fd_out, facts, ctx, o.llama.n_parallel);
     {
         command_reader reader(fd_in, fd_out, facts);

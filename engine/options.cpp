@@ -25,7 +25,9 @@ struct own_texts {
     std::string              prefix_cache;
     std::string              prefix_cache_size = "16G";
     std::string              packed_weights;
+    std::string              processor_seconds = "10";
     std::vector<std::string> adapters;
+    std::vector<std::string> logits_processor;
     bool                     self_test  = false;
     bool                     fields     = false;
     bool                     list_flags = false;
@@ -35,9 +37,21 @@ const struct {
     const char * name;
     std::string own_texts::* where;
 } own_options[] = {
-    {"--cache-cells", &own_texts::cache_cells},       {"--cache-ram", &own_texts::cache_ram},
-    {"--prefix-cache", &own_texts::prefix_cache},     {"--prefix-cache-size", &own_texts::prefix_cache_size},
+    {"--cache-cells", &own_texts::cache_cells},
+    {"--cache-ram", &own_texts::cache_ram},
+    {"--prefix-cache", &own_texts::prefix_cache},
+    {"--prefix-cache-size", &own_texts::prefix_cache_size},
     {"--packed-weights", &own_texts::packed_weights},
+    {"--logits-processor-timeout", &own_texts::processor_seconds},
+};
+
+const struct {
+    const char *             name;
+    std::vector<std::string> own_texts::* where;
+} own_lists[] = {
+    // an option for each of their texts
+    {"--adapter", &own_texts::adapters},
+    {"--logits-processor", &own_texts::logits_processor},
 };
 
 const struct {
@@ -58,10 +72,11 @@ static own_texts take_own_options(int & argc, char ** argv) {
         const auto is_this = [&](const auto & o) { return strcmp(argv[i], o.name) == 0; };
         const auto option  = std::find_if(std::begin(own_options), std::end(own_options), is_this);
         const auto flag    = std::find_if(std::begin(own_flags), std::end(own_flags), is_this);
+        const auto list    = std::find_if(std::begin(own_lists), std::end(own_lists), is_this);
         if (option != std::end(own_options) && i + 1 < argc) {
             own.*option->where = argv[++i];
-        } else if (strcmp(argv[i], "--adapter") == 0 && i + 1 < argc) {
-            own.adapters.push_back(argv[++i]);
+        } else if (list != std::end(own_lists) && i + 1 < argc) {
+            (own.*list->where).push_back(argv[++i]);
         } else if (flag != std::end(own_flags)) {
             own.*flag->where = true;
         } else {
@@ -91,6 +106,17 @@ static std::optional<uint64_t> parse_size(const char * name, const std::string &
     return value;
 }
 
+static bool parse_seconds(const char * name, const std::string & text, double & seconds) {
+    char * end = nullptr;
+    seconds    = strtod(text.c_str(), &end);
+    if (text.empty() || *end || !(seconds > 0.0 && seconds <= 86400.0)) {
+        fprintf(stderr, "llama-batched: %s is %s; it must be a number of seconds above 0, up to 86400\n",
+                name, text.c_str());
+        return false;
+    }
+    return true;
+}
+
 // "ID:SCALE:PATH" each; "none" alone: an empty list. False after a line on stderr.
 static bool parse_adapters(const std::vector<std::string> & texts, std::vector<listed_adapter> & listed) {
     for (const std::string & text : texts) {
@@ -110,13 +136,13 @@ static bool parse_adapters(const std::vector<std::string> & texts, std::vector<l
     return true;
 }
 
-// llama.cpp's pooling of single tokens and its ranking have no counterpart in the engine.
+// llama.cpp's pooling of single tokens has no counterpart in the engine.
 static bool check_pooling(enum llama_pooling_type pooling) {
     const bool known = pooling == LLAMA_POOLING_TYPE_UNSPECIFIED || pooling == LLAMA_POOLING_TYPE_MEAN ||
-                       pooling == LLAMA_POOLING_TYPE_CLS || pooling == LLAMA_POOLING_TYPE_LAST;
+                       pooling == LLAMA_POOLING_TYPE_CLS || pooling == LLAMA_POOLING_TYPE_LAST ||
+                       pooling == LLAMA_POOLING_TYPE_RANK;
     if (!known) {
-        fprintf(stderr, "llama-batched: --pooling is %s; it must be mean, cls or last\n",
-                pooling == LLAMA_POOLING_TYPE_NONE ? "none" : "rank");
+        fprintf(stderr, "llama-batched: --pooling is none; it must be mean, cls, last or rank\n");
     }
     return known;
 }
@@ -162,12 +188,13 @@ static bool parse_params(int argc, char ** argv, bool needs_model, common_params
 
 std::optional<options> read_options(int argc, char ** argv) {
     options         read;
-    const own_texts own = take_own_options(argc, argv);
-    read.self_test      = own.self_test;
-    read.fields         = own.fields;
-    read.list_flags     = own.list_flags;
-    read.prefix_cache   = own.prefix_cache;
-    read.packed_weights = own.packed_weights;
+    const own_texts own   = take_own_options(argc, argv);
+    read.self_test        = own.self_test;
+    read.fields           = own.fields;
+    read.list_flags       = own.list_flags;
+    read.prefix_cache     = own.prefix_cache;
+    read.packed_weights   = own.packed_weights;
+    read.logits_processor = own.logits_processor;
 
     const bool has_params  = !own.fields && (!own.self_test || argc > 1);
     const bool needs_model = has_params && !own.list_flags;
@@ -175,6 +202,9 @@ std::optional<options> read_options(int argc, char ** argv) {
         return std::nullopt;
     }
     if (!own.adapters.empty() && !parse_adapters(own.adapters, read.adapters.emplace())) {
+        return std::nullopt;
+    }
+    if (!parse_seconds("--logits-processor-timeout", own.processor_seconds, read.processor_seconds)) {
         return std::nullopt;
     }
     const auto ram  = parse_size("--cache-ram", own.cache_ram);

@@ -121,7 +121,8 @@ void prefix_tree::truncate(branch * b, int32_t n_keep) {
 
 bool prefix_tree::follows(const branch & b, const branch & leader) const {
     const bool shares = b.parent == &leader || (b.parent == leader.parent && leader.n_shared >= b.n_past());
-    return b.n_own() == 0 && b.n_past() + 1 == leader.n_past() && b.parent && shares;
+    const bool empty  = b.n_past() == 0;
+    return b.n_own() == 0 && b.n_past() + 1 == leader.n_past() && (empty || (b.parent && shares));
 }
 
 void prefix_tree::share_last(branch * b, branch * leader) {

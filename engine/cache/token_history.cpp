@@ -36,7 +36,7 @@ std::vector<llama_token> record::list(size_t i) const {
 }
 
 size_t record::n_bytes() const {
-    size_t n = sizeof *this + id.capacity() + tokens.capacity() * sizeof tokens[0] +
+    size_t n = sizeof *this + id.capacity() + client.capacity() + tokens.capacity() * sizeof tokens[0] +
                ends.capacity() * sizeof ends[0] + other_ends.capacity() * sizeof other_ends[0];
     for (const other_end & end : other_ends) {
         n += end.tail.capacity() * sizeof end.tail[0];
@@ -59,4 +59,28 @@ const record * record_list::find(const std::string & id) const {
     const auto known =
         std::find_if(records.begin(), records.end(), [&](const record & r) { return r.id == id; });
     return known == records.end() ? nullptr : &*known;
+}
+
+std::vector<std::vector<llama_token>> record_list::alike(const std::string & client, uint64_t key,
+                                                         const std::vector<llama_token> & prompt,
+                                                         size_t n_answers, size_t n_tokens) const {
+    std::vector<std::vector<llama_token>> found;
+    for (const record & r : records) {
+        const size_t n_shorter = r.ends.empty() ? 0 : std::min(prompt.size(), (size_t) r.ends[0]);
+        if (r.client != client || r.key != key || n_shorter == 0) {
+            continue;
+        }
+        const auto   end = prompt.begin() + (std::ptrdiff_t) n_shorter;
+        const size_t n_same =
+            (size_t) (std::mismatch(prompt.begin(), end, r.tokens.begin()).first - prompt.begin());
+        for (size_t i = 1; i < r.ends.size() && 2 * n_same >= n_shorter; i++) {
+            const size_t n = r.ends[i] - r.ends[i - 1];
+            if (found.size() == n_answers || n > n_tokens) {
+                return found;
+            }
+            n_tokens -= n;
+            found.push_back(r.list(i));
+        }
+    }
+    return found;
 }

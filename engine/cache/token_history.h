@@ -10,11 +10,14 @@
 
 struct record {
     std::string              id;
+    std::string              client;
+    uint64_t                 key         = 0;     // of its cells: adapters and salt
     int32_t                  n_bos       = 0;     // tokens at the beginning that the client did not send
     bool                     front_space = false; // that the client did not send, either
-    std::vector<llama_token> tokens;              // of the prompt, then of each sequence
-    std::vector<uint32_t>    ends;                // of each of these lists in `tokens`
-    std::string              healed;              // the end of the prompt that is in the sequences' tokens
+    int32_t                  n_first = 0; // of the prompt: those of the first one, if it continues another
+    std::vector<llama_token> tokens;      // of the prompt, then of each sequence
+    std::vector<uint32_t>    ends;        // of each of these lists in `tokens`
+    std::string              healed;      // the end of the prompt that is in the sequences' tokens
 
     void add(const std::vector<llama_token> & list);
     // A sequence: its tokens as they were drawn, and those of the text that the client has.
@@ -41,6 +44,11 @@ class record_list {
     void add(record && r);
     // The newest record of that id; nullptr: there is none (any more).
     const record * find(const std::string & id) const;
+    // The newest answers of a client to prompts that begin as this one does, for at least half of the shorter one, with
+    // cells of this key: so many answers at most, and tokens of all.
+    std::vector<std::vector<llama_token>> alike(const std::string & client, uint64_t key,
+                                                const std::vector<llama_token> & prompt, size_t n_answers,
+                                                size_t n_tokens) const;
 
   private:
     std::deque<record> records;     // newest first

@@ -365,8 +365,28 @@ chat_prompt chat_templates::apply(const json & fields) {
         inputs.json_schema = json{{"const", schema_mark}}.dump();
     }
     const std::string messages = read_text(fields, "messages");
-    json              made = apply_template(templates.get(), inputs, marks ? marks->mark(messages) : messages,
-                                            read_text(fields, "tools"));
+    std::string       tools    = read_text(fields, "tools");
+    const auto        apply    = [&] {
+        return apply_template(templates.get(), inputs, marks ? marks->mark(messages) : messages, tools);
+    };
+    json       made         = apply();
+    const auto lacks_answer = [&] { // without a grammar the schema is that of the whole text
+        const auto & grammar = made["grammar"].get_ref<const std::string &>();
+        return !schema.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_REQUIRED &&
+               !grammar.empty() && grammar.find(schema_mark) == std::string::npos;
+    };
+    if (lacks_answer() && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_AUTO && !tools.empty()) {
+        inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_NONE; // it had rules for calls only
+        made               = apply();
+        if (lacks_answer()) {
+            tools.clear();
+            made = apply();
+        }
+    }
+    if (lacks_answer()) {
+        invalid("json_schema",
+                "from the model's chat template it cannot be told how an answer obeys a schema");
+    }
     if (marks && marks->restored(made["begun"]) != made["begun"]) { // the answer continues a content
         for (const char * const name : {"begun", "grammar", "parser"}) {
             made[name] = marks->restored(made[name]);

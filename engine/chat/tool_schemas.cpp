@@ -6,6 +6,7 @@
 
 #include <json-schema-to-grammar.h> // llama.cpp's common/
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -149,6 +150,14 @@ void read_tool_schemas(std::vector<tool_schema> & out, std::vector<std::string> 
             }
         }
         out.push_back(std::move(schema));
+    }
+    const auto is_held = [](const sent_tool & tool) { return tool.held; };
+    if (grammar.find(schema_mark) != std::string::npos && std::none_of(sent.begin(), sent.end(), is_held)) {
+        for (const sent_tool & tool : sent) { // all of the text is the answer
+            warnings.push_back(tool.name +
+                               ": beside a schema of the answer the model's template has no calls");
+        }
+        return;
     }
     for (const sent_tool & tool : sent) {
         const std::string why =

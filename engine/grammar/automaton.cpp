@@ -195,6 +195,14 @@ int32_t automaton::add_state(state && made, const byte_set & bytes) {
 // steps
 //
 
+uint8_t automaton::only_byte(int32_t from) {
+    uint8_t byte = 0;
+    while (byte < 255 && step(from, byte) == dead) {
+        byte++;
+    }
+    return byte;
+}
+
 int32_t automaton::compute_step(int32_t from, uint8_t byte) {
     position_ids todo;
     byte_set     same = byte_set().set(); // the classes that lead to the same state

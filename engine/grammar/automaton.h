@@ -93,6 +93,8 @@ class automaton {
     int32_t step_by_text(int32_t from, std::string_view text);
     // A token is taken by its bytes, or as a whole by the elements that name tokens.
     int32_t step_by_token(int32_t from, llama_token token, std::string_view bytes);
+    // The byte that leads on from a state from which only one does.
+    uint8_t only_byte(int32_t from);
     // Adds the tokens that the elements take which name tokens.
     void add_tokens(int32_t from, token_set & set) const;
 

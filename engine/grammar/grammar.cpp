@@ -57,6 +57,24 @@ grammar::position grammar::behind(std::string_view text) {
     return at;
 }
 
+grammar::certain_text grammar::certain(position & at, size_t n_max) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    begin(at);
+    certain_text text;
+    int32_t      state        = at.state;
+    const auto   goes_one_way = [this](int32_t id) {
+        return id != automaton::dead && machine[id].n_bytes == 1 && !machine[id].may_end &&
+               !machine[id].has_token;
+    };
+    while (text.bytes.size() < n_max && goes_one_way(state)) {
+        const uint8_t byte = machine.only_byte(state);
+        text.bytes += (char) byte;
+        state = machine.step(state, byte);
+    }
+    text.is_whole = state != automaton::dead && machine[state].n_bytes == 0 && !machine[state].has_token;
+    return text;
+}
+
 bool grammar::fits(position & at) {
     const std::lock_guard<std::mutex> lock(mutex);
     begin(at);

@@ -39,6 +39,13 @@ class grammar {
     // All allowed tokens; those that end a text are among them.
     std::shared_ptr<const token_set> allowed(position & at);
 
+    // What comes next for certain: as long as one byte may follow and the text may not end.
+    struct certain_text {
+        std::string bytes;            // at most n_max
+        bool        is_whole = false; // nothing may follow it
+    };
+    certain_text certain(position & at, size_t n_max);
+
     bool fits(position & at);           // the text may be the beginning of an allowed one
     bool complete(position & at);       // nothing may follow
     bool few_may_follow(position & at); // a random token is unlikely to be allowed

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 static const int32_t n_max_tokens = 8192;      // of a text at most
 static const size_t  n_row_bytes  = 64u << 20; // of logits; llama.cpp computes them along with the vectors
@@ -24,7 +25,8 @@ embedding_facts read_embedding_facts(const llama_model * model, enum llama_pooli
     if (wanted != LLAMA_POOLING_TYPE_UNSPECIFIED) {
         e.pooling = wanted;
     }
-    e.n_dimensions = llama_model_n_embd_out(model);
+    e.only         = e.only || e.ranks();
+    e.n_dimensions = e.ranks() ? (int32_t) llama_model_n_cls_out(model) : llama_model_n_embd_out(model);
     e.n_max        = std::min(llama_model_n_ctx_train(model), n_max_tokens);
     return e;
 }
@@ -32,7 +34,7 @@ embedding_facts read_embedding_facts(const llama_model * model, enum llama_pooli
 llama_context * make_embedding_context(const model_facts & facts, llama_context_params params) {
     const size_t row_bytes = (size_t) llama_vocab_n_tokens(facts.vocab) * sizeof(float);
     params.embeddings      = true;
-    params.pooling_type    = LLAMA_POOLING_TYPE_NONE;
+    params.pooling_type    = facts.embedding.ranks() ? LLAMA_POOLING_TYPE_RANK : LLAMA_POOLING_TYPE_NONE;
     params.kv_unified      = true;
     params.n_seq_max       = text_queue::n_ids;
     params.n_batch = (uint32_t) std::clamp((int32_t) (n_row_bytes / row_bytes), text_queue::n_texts, n_chunk);
@@ -140,21 +142,27 @@ embedding_results embedder::step(int32_t n_max) {
     return results;
 }
 
-// Adds a piece's token vectors to the sum of its text. The normalized sum of a complete text is a result.
-void embedder::take(text_job & j, const text_piece & p, int32_t i_first, embedding_results & results) {
-    const int32_t n_text = (int32_t) j.texts[p.i_text].size();
+// Adds a piece's token vectors to the sum of its text, as far as they count.
+void embedder::add(text_job & j, const text_piece & p, int32_t i_first) const {
+    const auto    pooling = facts.embedding.pooling;
+    const int32_t last    = (int32_t) j.texts[p.i_text].size() - 1;
     j.sum.resize(facts.embedding.n_dimensions, 0.0);
     for (int32_t k = 0; k < p.n_tokens; k++) {
-        const int32_t place  = p.n_before + k;
-        const bool    counts = facts.embedding.pooling == LLAMA_POOLING_TYPE_MEAN ||
-                               place == (facts.embedding.pooling == LLAMA_POOLING_TYPE_CLS ? 0 : n_text - 1);
+        const int32_t place = p.n_before + k;
+        const bool    counts =
+            pooling == LLAMA_POOLING_TYPE_MEAN || place == (pooling == LLAMA_POOLING_TYPE_CLS ? 0 : last);
         const float * vector = counts ? llama_get_embeddings_ith(ctx, i_first + k) : nullptr;
         for (size_t i = 0; vector && i < j.sum.size(); i++) {
             j.sum[i] += vector[i];
         }
     }
-    if (!j.take(p)) {
-        return;
+}
+
+// Of a complete text: the normalized sum, or what the head has made of its last piece.
+std::vector<double> embedder::vector_of(text_job & j, const text_piece & p) const {
+    if (facts.embedding.ranks()) {
+        const float * const made = llama_get_embeddings_seq(ctx, p.seq_id);
+        return {made, made + facts.embedding.n_dimensions};
     }
     double square = 0.0;
     for (const double x : j.sum) {
@@ -163,11 +171,21 @@ void embedder::take(text_job & j, const text_piece & p, int32_t i_first, embeddi
     for (double & x : j.sum) {
         x = square > 0 && std::isfinite(square) ? x / std::sqrt(square) : 0.0;
     }
-    results.vectors.push_back({j.id, (int64_t) p.i_text, n_text, std::move(j.sum)});
+    return std::exchange(j.sum, {});
+}
+
+void embedder::take(text_job & j, const text_piece & p, int32_t i_first, embedding_results & results) {
+    const int32_t n_text = (int32_t) j.texts[p.i_text].size();
+    if (!facts.embedding.ranks()) {
+        add(j, p, i_first);
+    }
+    if (!j.take(p)) {
+        return;
+    }
+    results.vectors.push_back({j.id, (int64_t) p.i_text, n_text, vector_of(j, p)});
     if (llama_get_memory(ctx)) {
         llama_memory_seq_rm(llama_get_memory(ctx), p.seq_id, -1, -1);
     }
-    j.sum.clear();
 }
 
 // The content of the cells is unknown now.

@@ -2,7 +2,8 @@
 //
 // The context gives a vector for each token; the pooling is done here, so that a text can be computed in chunks and a
 // running stream waits for one chunk at most. Encoders need a text in one piece; they generate nothing that could wait.
-// Which texts a batch has, text_queue decides.
+// Which texts a batch has, text_queue decides. A model that ranks has its head in the pooling, which is left to llama.cpp
+// there: its vector is the relevance of a document to a query, as the head gives it.
 #pragma once
 
 #include "model/facts.h"
@@ -24,7 +25,7 @@ struct text_vector {
     std::string         id; // of the command
     int64_t             index    = 0;
     int32_t             n_tokens = 0;
-    std::vector<double> numbers; // of norm 1, or zeros
+    std::vector<double> numbers; // of norm 1, or zeros; of a model that ranks: what its head gives
 };
 
 // The end of a command.
@@ -60,11 +61,13 @@ class embedder {
     embedding_results step(int32_t n_max);
 
   private:
-    bool              make_context();
-    batch_limits      limits(int32_t n_max) const;
-    void              fill(const text_batch & b);
-    void              take(text_job & j, const text_piece & p, int32_t i_first, embedding_results & results);
-    embedding_results fail(text_job & j, const std::string & message);
+    bool         make_context();
+    batch_limits limits(int32_t n_max) const;
+    void         fill(const text_batch & b);
+    void         take(text_job & j, const text_piece & p, int32_t i_first, embedding_results & results);
+    void         add(text_job & j, const text_piece & p, int32_t i_first) const;
+    std::vector<double> vector_of(text_job & j, const text_piece & p) const;
+    embedding_results   fail(text_job & j, const std::string & message);
 
     const model_facts    facts;
     llama_context_params params;

@@ -17,6 +17,8 @@ struct embedding_facts {
     int32_t                 n_max        = 0; // tokens of one text
 
     const char * pooling_name() const;
+    // Whether it says how relevant a document is to a query, in place of vectors.
+    bool ranks() const { return pooling == LLAMA_POOLING_TYPE_RANK; }
 };
 
 // The facts that readers of commands need.

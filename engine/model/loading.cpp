@@ -101,6 +101,17 @@ static llama_context * make_context(llama_model * model, model_facts & facts, co
     return make_embedding_context(facts, common_context_params_to_llama(params));
 }
 
+// Whether the file has what makes relevance of a pooled vector. Of a model in several files the others are not read.
+static bool has_head(const std::string & path) {
+    const gguf_init_params params = {true, nullptr};
+    gguf_context * const   file   = gguf_init_from_file(path.c_str(), params);
+    const bool             found =
+        file && (gguf_find_key(file, "split.count") >= 0 || gguf_find_tensor(file, "cls.weight") >= 0 ||
+                 gguf_find_tensor(file, "cls.output.weight") >= 0);
+    gguf_free(file);
+    return found;
+}
+
 // Those of the list, as far as they can be loaded: a server that restarts its engine should not stay down for a file that
 // was removed. Without a list those of --lora; then false, after a line on stderr, when one cannot be loaded.
 static bool load_adapters(adapter_list & adapters, const common_params & params,
@@ -136,7 +147,13 @@ std::optional<loaded_model> load_model(common_params & params, const std::string
         facts.model     = model;
         facts.vocab     = llama_model_get_vocab(model);
         facts.embedding = read_embedding_facts(model, params.pooling_type);
-        loaded.ctx      = make_context(model, facts, params);
+        if (facts.embedding.ranks() && !has_head(params.model.path)) {
+            fprintf(stderr,
+                    "llama-batched: %s has no head (cls.weight, cls.output.weight), so it cannot rank\n",
+                    params.model.path.c_str());
+            return std::nullopt;
+        }
+        loaded.ctx = make_context(model, facts, params);
     }
     if (!loaded.ctx || !apply_control_vectors(loaded.ctx, params)) {
         if (!model || (facts.model && !loaded.ctx)) {

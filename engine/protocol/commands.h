@@ -39,7 +39,8 @@ struct prompt_limit {
 
 // A generate command. A prefix or pin command is one without sequences; a score command has texts in place of sequences.
 struct generate_command {
-    std::vector<llama_token>    prompt; // with `continue_from`: the tokens behind that sequence
+    std::vector<llama_token>    prompt;   // with `continue_from`: the tokens behind that sequence
+    std::vector<llama_token>    negative; // the negative prompt; intake completes it; empty: none is guided
     sequence_name               continue_from;
     int32_t                     continue_room = INT32_MAX; // tokens to which the whole is cut
     prompt_limit                limit;                     // of the whole
@@ -59,6 +60,7 @@ struct generate_command {
     bool    raw               = true;  // logprobs are computed before the samplers
     bool    processed         = false; // logprobs are computed after the samplers; with both there are two
     bool    return_ids        = false; // the client gets the ids of all tokens
+    int32_t n_draft           = 0;     // guesses that a sequence may have in a step
     bool    entropies         = false; // the client gets the entropy of each token's row
     bool    cache             = true;
     bool    exact             = false; // the prompt was given as token ids
@@ -67,6 +69,8 @@ struct generate_command {
     bool    certainty         = false; // the stop or score event of each has the mean of its rows'
     bool    retry_duplicates  = false; // duplicates are retried
     bool    mark_duplicates   = false; // the stop event of a duplicate names the other sequence
+    bool    is_guided         = false; // a sequence is, or a later one would be
+    int32_t n_first           = 0;     // of the prompt: those in place of which `negative` stands; 0: all
     int32_t n_bos             = 0;     // tokens before the client's own text
     bool    front_space       = false; // the tokenizer has put one before the client's text
     int32_t n_cut             = 0;     // tokens that were cut from the prompt, or from what is continued
@@ -119,6 +123,7 @@ struct command {
 struct command_facts : model_facts {
     std::shared_ptr<structure_cache> structures;
     std::shared_ptr<chat_templates>  chats;
+    bool                             has_processor = false; // of logits
 };
 
 // The first fields of a line, which are known even if the rest of the line is wrong. A missing one is empty.

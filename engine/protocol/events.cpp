@@ -160,22 +160,34 @@ void append_done(std::string & out, const std::string & id, const done_report & 
     char timings[128];
     snprintf(timings, sizeof(timings), "{\"queued_ms\":%.3f,\"prompt_ms\":%.3f,\"decode_ms\":%.3f",
              report.queued_ms, report.prompt_ms, report.decode_ms);
-    const std::string saved =
+    std::string counts =
         report.n_saved ? ",\"saved_tokens\":" + std::to_string(*report.n_saved) : std::string();
+    if (report.n_guessed > 0) {
+        counts += ",\"draft_n\":" + std::to_string(report.n_guessed) +
+                  ",\"draft_n_accepted\":" + std::to_string(report.n_right);
+    }
+    if (report.processor_ms > 0.0) {
+        char text[64];
+        snprintf(text, sizeof(text), ",\"logits_processor_ms\":%.3f", report.processor_ms);
+        counts += text;
+    }
     event_line event(out, "done", id);
     event.integer("count", report.count)
         .integer("prompt_tokens", report.n_prompt)
         .integer("cached_tokens", report.n_cached)
         .integer("completion_tokens", report.n_tokens)
-        .raw("timings", timings + saved + "}");
-    if (report.n_reasoning > 0) {
-        event.integer("reasoning_tokens", report.n_reasoning);
+        .raw("timings", timings + counts + "}");
+    for (const auto & [name, n] : {std::pair<const char *, int64_t>{"reasoning_tokens", report.n_reasoning},
+                                   {"negative_tokens", report.n_negative}}) {
+        if (n > 0) {
+            event.integer(name, n);
+        }
     }
 }
 
 void append_status(std::string & out, const std::string & id, const status_report & report) {
-    event_line(out, "result", id)
-        .integer("cells", report.n_cells)
+    event_line event(out, "result", id);
+    event.integer("cells", report.n_cells)
         .integer("cells_used", report.n_used)
         .integer("cells_idle", report.n_idle)
         .integer("cells_pinned", report.n_pinned)
@@ -189,4 +201,7 @@ void append_status(std::string & out, const std::string & id, const status_repor
         .integer("step_tokens", report.n_step_tokens)
         .integer("step_us", report.t_steps)
         .integer("model_us", report.t_model);
+    for (const auto & [name, count] : report.guesses) {
+        event.integer(name.c_str(), count);
+    }
 }

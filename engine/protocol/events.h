@@ -83,8 +83,11 @@ struct done_report {
     int64_t n_tokens  = 0;
     double  queued_ms = 0.0, prompt_ms = 0.0, decode_ms = 0.0;
 
-    std::optional<int64_t> n_saved;         // tokens, with finish or prune
-    int64_t                n_reasoning = 0; // of n_tokens: those of a chat's thoughts
+    std::optional<int64_t> n_saved;                    // tokens, with finish or prune
+    int64_t                n_guessed = 0, n_right = 0; // tokens
+    int32_t                n_negative   = 0;           // tokens of the negative prompt
+    double                 processor_ms = 0.0;         // of the logits processor
+    int64_t                n_reasoning  = 0;           // of n_tokens: those of a chat's thoughts
 };
 void append_done(std::string & out, const std::string & id, const done_report & report);
 
@@ -92,5 +95,7 @@ struct status_report {
     int64_t n_cells = 0, n_used = 0, n_idle = 0, n_pinned = 0, n_shared = 0;
     int64_t n_requests = 0, n_queued = 0, n_live = 0, n_waiting = 0;
     int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0, t_model = 0; // us
+
+    std::vector<std::pair<std::string, int64_t>> guesses; // names and counts of tokens
 };
 void append_status(std::string & out, const std::string & id, const status_report & report);

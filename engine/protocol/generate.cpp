@@ -17,8 +17,9 @@
 using json   = nlohmann::json;
 using params = sampling_settings;
 
-static const size_t n_max_lists    = 128 << 10; // bytes of all stop strings, banned phrases and breakers
-static const size_t n_max_breakers = 128;       // of DRY, in all lists; each is looked for in all tokens
+static const size_t n_max_lists     = 128 << 10; // bytes of all stop strings, banned phrases and breakers
+static const size_t n_max_arguments = 16 << 10;  // bytes, of a logits processor
+static const size_t n_max_breakers  = 128;       // of DRY, in all lists; each is looked for in all tokens
 
 // Tokens that contain a phrase are banned beforehand; the scheduler rewinds when several tokens complete one. The
 // vocabulary is searched once for each list of phrases.
@@ -227,15 +228,41 @@ static void check_coupling(const coupling & coupled, const params & own, const j
     }
 }
 
+// Whether the rows go to the operator's own processor, and with which arguments: true is none.
+static void read_processor(sequence_settings & settings, const json & body, const command_facts & facts) {
+    if (!body.contains("logits_processor")) {
+        return;
+    }
+    const json & given = body["logits_processor"];
+    settings.processor = nullptr;
+    if (given == false) {
+        return;
+    }
+    if (!facts.has_processor) {
+        invalid("logits_processor", "logits_processor is given, but the server was started without one: "
+                                    "--logits-processor MODULE:FUNCTION names it");
+    }
+    auto arguments = std::make_shared<const std::string>(given == true ? "{}" : given.dump());
+    if (arguments->size() > n_max_arguments) {
+        invalid("logits_processor", "logits_processor has " + std::to_string(arguments->size()) +
+                                        " bytes; it may have at most " + std::to_string(n_max_arguments));
+    }
+    settings.processor = std::move(arguments);
+}
+
 // Applies an entry of `sequences`. True if the sequence needs its own settings, not only its own seed and limit.
 static bool read_own(sequence_plan & own, sequence_settings & settings, const json & fields,
                      const chat_prompt * chat, const command_facts & facts) {
     read_lengths(settings, fields);
+    read_processor(settings, fields, facts);
     read_sampling(settings.sampling, fields, facts.vocab, facts.n_ctx_seq);
     const size_t n_plain = fields.contains("seed") + fields.contains("max_tokens");
     own.n_predict        = settings.n_predict;
     if (chat && fields.contains("stop")) {
         settings.ends.strings.insert(settings.ends.strings.end(), chat->stop.begin(), chat->stop.end());
+    }
+    if (fields.contains("replay")) {
+        settings.replay = read_tokens(fields["replay"], facts, "replay");
     }
     if (settings.sampling.seed != LLAMA_DEFAULT_SEED) {
         own.seed               = settings.sampling.seed;
@@ -317,6 +344,7 @@ static void read_wishes(generate_command & request, const json & body) {
     request.n_prompt_logprobs = body.value("prompt_logprobs", -1);
     request.return_ids        = body.value("return_token_ids", false);
     request.entropies         = body.value("return_entropies", false);
+    request.n_draft           = body.value("draft", 0);
     request.sum_logprobs      = body.value("sum_logprobs", false);
     request.certainty         = body.value("certainty", false);
     request.finish            = read_finish(body);
@@ -340,6 +368,32 @@ static void read_ends(sequence_settings & settings, const json & body, const com
     }
 }
 
+// Where no sequence is guided the negative prompt is not even read.
+static void read_negative(generate_command & request, const json & body, const private_texts & hidden,
+                          const command_facts & facts) {
+    const auto is_guided = [](const sequence_plan & plan) { return plan.is_guided(); };
+    request.is_guided    = request.common.is_guided() ||
+                           std::any_of(request.sequences.begin(), request.sequences.end(), is_guided);
+    const prompt_parts parts =
+        body.contains("negative_prompt") ? read_parts(body["negative_prompt"]) : prompt_parts();
+    hidden.check("negative_prompt", parts);
+    const std::string text = joined_text(parts);
+    if (!request.is_guided || text.empty()) {
+        return;
+    }
+    const auto check = [&](size_t n, bool at_least) {
+        if ((int64_t) n + 1 > facts.n_ctx_seq) {
+            exceed_context("negative_prompt",
+                           std::string("negative_prompt has ") + (at_least ? "at least " : "") +
+                               std::to_string(n) + " tokens; with one more it",
+                           (int64_t) n, facts.n_ctx_seq);
+        }
+    };
+    check(text.size() / facts.n_piece_max, true); // else it is not tokenized
+    request.negative = tokenize_parts(parts, facts.vocab, true);
+    check(request.negative.size(), false);
+}
+
 // chat: the prompt and grammar made of messages; nullptr: the command is no chat.
 static void read_generate(command & c, const json & body, const chat_prompt * chat,
                           const command_facts & facts) {
@@ -348,6 +402,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     coupling          coupled;
     common.n_thinking = chat ? chat->format->n_thinking : -1;
     read_lengths(common, body);
+    read_processor(common, body, facts);
     if (body.contains("sampling")) {
         read_sampling(common.sampling, body["sampling"], facts.vocab, facts.n_ctx_seq);
     }
@@ -382,6 +437,7 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
     }
     common_settings shared = {hidden, then, then ? n_bytes_of(then->stop) : 0};
     make_sequences(*request, std::move(common), body, chat, shared, facts);
+    read_negative(*request, body, hidden, facts);
     if (!chat && body.contains("prompt")) {
         hidden.check("prompt", read_parts(body["prompt"]));
     }

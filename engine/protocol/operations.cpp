@@ -38,7 +38,7 @@ static void parse_extend(command & c, const json & body, const command_facts &) 
 
 static void parse_embed(command & c, const json & body, const command_facts & facts) {
     if (facts.embedding.pooling == LLAMA_POOLING_TYPE_RANK) {
-        invalid("", "this model ranks texts (pooling: rank); it makes no vectors");
+        invalid("", "this model ranks documents (pooling: rank); it makes no vectors");
     }
     const prompt_limit limit = read_limit(body, "right");
     for (const json & text : body["input"]) {
@@ -57,6 +57,85 @@ static void parse_embed(command & c, const json & body, const command_facts & fa
             exceed_context("input", name + " has " + std::to_string(n) + " tokens; it", n,
                            facts.embedding.n_max);
         }
+    }
+}
+
+// A query and a document as the model's template for ranking has them; without one as the encoders that were trained on
+// pairs have them. Both are plain text.
+static std::vector<llama_token> tokenize_pair(const std::string & query, const std::string & document,
+                                              const model_facts & facts) {
+    if (const char * const given = llama_model_chat_template(facts.model, "rerank")) {
+        const std::string                                  text = given;
+        std::vector<prompt_part>                           parts;
+        const std::pair<const char *, const std::string &> holes[] = {{"{query}", query},
+                                                                      {"{document}", document}};
+        for (size_t begin = 0; begin < text.size();) {
+            size_t              at   = text.size();
+            size_t              end  = text.size();
+            const std::string * what = nullptr;
+            for (const auto & [name, value] : holes) {
+                if (const size_t found = text.find(name, begin); found < at) {
+                    at   = found;
+                    end  = found + strlen(name);
+                    what = &value;
+                }
+            }
+            parts.push_back({text.substr(begin, at - begin), true});
+            if (what) {
+                parts.push_back({*what, false});
+            }
+            begin = end;
+        }
+        return tokenize_parts(parts, facts.vocab, false);
+    }
+    const llama_vocab * const vocab = facts.vocab;
+    const llama_token         eos =
+        llama_vocab_eos(vocab) != LLAMA_TOKEN_NULL ? llama_vocab_eos(vocab) : llama_vocab_sep(vocab);
+    std::vector<llama_token> tokens;
+    const auto               add = [&](bool wanted, llama_token token) {
+        if (wanted) {
+            tokens.push_back(token);
+        }
+    };
+    const auto add_text = [&](const std::string & text) {
+        const auto more = common_tokenize(vocab, text, false, false);
+        tokens.insert(tokens.end(), more.begin(), more.end());
+    };
+    add(llama_vocab_get_add_bos(vocab), llama_vocab_bos(vocab));
+    add_text(query);
+    add(llama_vocab_get_add_eos(vocab), eos);
+    add(llama_vocab_get_add_sep(vocab), llama_vocab_sep(vocab));
+    add_text(document);
+    add(llama_vocab_get_add_eos(vocab), eos);
+    return tokens;
+}
+
+// A document that is too long with its query is cut where the request wants that.
+static void parse_rerank(command & c, const json & body, const command_facts & facts) {
+    if (!facts.embedding.ranks()) {
+        invalid(
+            "",
+            "this model ranks no documents: its file has no head, or it was not loaded with --pooling rank");
+    }
+    const std::string query = body["query"].get<std::string>();
+    const bool        cuts  = body.value("truncate", false);
+    const int32_t     n_max = facts.embedding.n_max;
+    for (const json & document : body["documents"]) {
+        const std::string name = "documents[" + std::to_string(c.texts.size()) + "]";
+        std::string       text = document.get<std::string>();
+        auto              pair = tokenize_pair(query, text, facts);
+        if ((int32_t) pair.size() > n_max && cuts) {
+            const auto    own    = common_tokenize(facts.vocab, text, false, false);
+            const int32_t n_left = (int32_t) own.size() - ((int32_t) pair.size() - n_max);
+            text =
+                n_left > 0 ? common_detokenize(facts.vocab, {own.begin(), own.begin() + n_left}, false) : "";
+            pair = tokenize_pair(query, text, facts);
+        }
+        if ((int32_t) pair.size() > n_max) {
+            exceed_context(name, name + " has with the query " + std::to_string(pair.size()) + " tokens; it",
+                           (int64_t) pair.size(), n_max);
+        }
+        c.texts.push_back(std::move(pair));
     }
 }
 
@@ -206,6 +285,7 @@ static const std::vector<field_row> & generation_fields() {
         {{"n", integer_between(1, n_max_sequences)}},
         length_fields(),
         {
+            {"negative_prompt", text_or_parts()},
             {"sampling", object_with(sampling_fields())},
             {"sequences", list_of(object_with(sequence_fields()), 0, n_max_sequences)},
             {"logprobs", integer_between(0, n_max_logprobs)},
@@ -213,6 +293,7 @@ static const std::vector<field_row> & generation_fields() {
             {"prompt_logprobs", integer_between(0, n_max_logprobs)},
             {"return_token_ids", true_or_false()},
             {"return_entropies", true_or_false()},
+            {"draft", integer_between(0, n_max_draft)},
             {"stop_token_ids", token_ids()},
             {"allowed_token_ids", token_ids()},
             {"include_stop_str_in_output", true_or_false()},
@@ -228,7 +309,7 @@ static const std::vector<field_row> & generation_fields() {
         },
         cells_fields(),
         limit_fields(),
-        {then_field(), end_field()},
+        {processor_field(), then_field(), end_field()},
         contest_fields(),
         structure_fields(),
         schema_option_fields(),
@@ -288,6 +369,11 @@ static const std::vector<operation> & operations() {
         row("embed", command::embed, worker,
             {fields({{"input", list_of(text_or_tokens, 1, n_max_embedded), true}}), limit_fields()},
             parse_embed),
+        row("rerank", command::embed, worker,
+            {fields({{"query", any_string(), true},
+                     {"documents", list_of(any_string(), 1, n_max_embedded), true},
+                     {"truncate", true_or_false()}})},
+            parse_rerank),
         row("tokenize", command::answer, worker_if_long,
             {fields({{"text", text_or_parts(), true},
                      {"add_special", true_or_false()},

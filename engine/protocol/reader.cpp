@@ -26,11 +26,21 @@ void command_reader::push(command && c) {
     arrived.notify_one();
 }
 
+void command_reader::wake() {
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        is_woken = true;
+    }
+    arrived.notify_one();
+}
+
 std::vector<command> command_reader::take(int64_t t_us) {
     std::unique_lock<std::mutex> lock(mutex);
     if (t_us > 0) { // even a wait of 0 yields the core
-        arrived.wait_for(lock, std::chrono::microseconds(t_us), [this] { return !commands.empty(); });
+        arrived.wait_for(lock, std::chrono::microseconds(t_us),
+                         [this] { return is_woken || !commands.empty(); });
     }
+    is_woken = false;
     return std::exchange(commands, {});
 }
 

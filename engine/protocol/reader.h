@@ -17,6 +17,8 @@ class command_reader {
 
     // The commands read since the last call. If there are none, waits for one, for at most t_us microseconds.
     std::vector<command> take(int64_t t_us);
+    // From any thread: `take` waits no longer.
+    void wake();
 
   private:
     [[noreturn]] void run();
@@ -32,5 +34,6 @@ class command_reader {
     std::mutex              mutex; // of `commands`
     std::condition_variable arrived;
     std::vector<command>    commands;
+    bool                    is_woken = false;
     command_workers         workers; // last, because their threads push to the members above
 };

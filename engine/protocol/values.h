@@ -7,6 +7,7 @@
 #include <vector>
 
 const int64_t n_max_logprobs = 1000;
+const int64_t n_max_draft    = 16; // guesses at the next tokens of a sequence, in one step
 
 // Without the field: the adapters as they were loaded. With a salt its cells are shared only with those of that salt.
 adapter_set read_adapters(const nlohmann::json & body, const command_facts & facts);

@@ -1,11 +1,13 @@
 #include "protocol/workers.h"
 
 #include "protocol/event_line.h"
+#include "util/pauses.h"
 #include "util/process.h"
 
 #include <algorithm>
 #include <map>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #if defined(__linux__)
@@ -22,6 +24,8 @@ static const size_t n_all_bytes    = 256u << 20; // of all clients' lines
 static const size_t n_job_bytes =
     16 << 10; // that a job counts beside its line; this bounds the number of jobs
 static const int n_threads_max = 4;
+static const int n_short = 4; // turns of a job that takes little, and goes before longer ones of its client
+static const int n_paused_max = 12; // jobs that have begun and let others run first; each has memory
 
 command_workers::command_workers(const command_facts & facts, std::function<void(command &&)> push)
     : facts(facts), push(std::move(push)),
@@ -70,7 +74,7 @@ bool command_workers::cancel(const std::string & id) {
         return false;
     }
     job->cancelled = true;
-    if (!job->running) {
+    if (job->n_turns == 0) {
         jobs.erase(job);
         changed.notify_all();
     }
@@ -87,16 +91,26 @@ command_workers::jobs_list::iterator command_workers::find(const std::string & i
                         [&](const long_command & job) { return job.head.id == id && !job.cancelled; });
 }
 
-// The oldest job of the client with the fewest running jobs; of several, the client whose last job started first.
+int command_workers::count_running() const {
+    return (int) std::count_if(jobs.begin(), jobs.end(),
+                               [](const long_command & job) { return job.running; });
+}
+
+// A job of the client with the fewest running jobs; of several, the client whose last turn was first. Of its jobs the
+// oldest of those with the fewest turns; after some turns all are alike.
 command_workers::jobs_list::iterator command_workers::next() {
     std::map<std::string, int> running;
     for (const long_command & job : jobs) {
         running[job.head.client] += job.running;
     }
     auto best = jobs.end();
+    if (count_running() >= n_threads) {
+        return best;
+    }
     for (auto job = jobs.begin(); job != jobs.end(); ++job) {
         const auto rank = [&](const long_command & one) {
-            return std::make_pair(running[one.head.client], turns.last_of(one.head.client));
+            return std::make_tuple(running[one.head.client], turns.last_of(one.head.client),
+                                   std::min(one.n_turns, n_short));
         };
         const bool may_run = !job->running && running[job->head.client] < n_threads - 1;
         if (may_run && (best == jobs.end() || rank(*job) < rank(*best))) {
@@ -148,19 +162,58 @@ void command_workers::look_after() {
     }
 }
 
+void command_workers::start(jobs_list::iterator job) {
+    job->running = true;
+    job->n_turns++;
+    turns.take(job->head.client);
+    changed.notify_all();
+}
+
+// Called by the job's own thread in the midst of its work.
+void command_workers::pause(jobs_list::iterator job) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (job->cancelled) {
+        throw command_error("cancelled", "nobody waits for it any more");
+    }
+    job->running = false;
+    if (n_paused >= n_paused_max || next() == job) {
+        job->running = true;
+        return;
+    }
+    n_paused++;
+    if (n_spare > 0) {
+        n_spare--; // such a thread takes the other job
+    } else {
+        n_missing++;
+    }
+    changed.notify_all();
+    changed.wait(lock, [&] { return next() == job; });
+    n_paused--;
+    if (n_missing > 0) {
+        n_missing--;
+    } else {
+        n_spare++;
+    }
+    start(job);
+}
+
 void command_workers::run() {
     std::unique_lock<std::mutex> lock(mutex);
     bool                         lowered = false;
     while (!lowered) { // a thread cannot raise its priority again, so a new one replaces it
         auto job = jobs.end();
-        changed.wait(lock, [&] { return (job = next()) != jobs.end(); });
-        job->running = true;
-        job->thread  = this_thread();
-        job->began   = cpu_time(job->thread);
-        turns.take(job->head.client);
-        changed.notify_all();
+        changed.wait(lock,
+                     [&] { return n_spare > 0 || ((job = next()) != jobs.end() && job->n_turns == 0); });
+        if (n_spare > 0) {
+            n_spare--;
+            return;
+        }
+        job->thread = this_thread();
+        job->began  = cpu_time(job->thread);
+        start(job);
         lock.unlock();
-        command c = parse_command(job->line, job->number, facts);
+        const pauses here([this, job] { pause(job); });
+        command      c = parse_command(job->line, job->number, facts);
         if (c.request && c.request->common.settings && c.request->common.settings->structure) {
             c.request->common.settings->structure->prepare(); // otherwise the first draw would wait for it
         }

@@ -24,6 +24,7 @@ struct long_command {
     int64_t              number = 0;
     std::string          line;
     bool                 running   = false;
+    int                  n_turns   = 0; // starts, and times when it went on
     bool                 cancelled = false;
     bool                 lowered   = false; // its thread has the lowest priority
     std::vector<command> then;              // later commands that name it
@@ -32,8 +33,9 @@ struct long_command {
     std::chrono::nanoseconds began;  // the thread's CPU time when it started
 };
 
-// Schedules the commands fairly between clients; no client gets all threads. The bytes of waiting commands are bounded,
-// for each client and in total.
+// Schedules the commands fairly between clients; no client gets all threads. A command that takes long lets others go
+// first again and again, where its work has a point for it: other clients' in turn, and of its own client those that
+// have had few turns. The bytes of waiting commands are bounded, for each client and in total.
 class command_workers {
   public:
     // push: gets each command that was read, from any thread; it must not call this object.
@@ -57,6 +59,9 @@ class command_workers {
     void                run();
     [[noreturn]] void   look_after();
     jobs_list::iterator next();
+    void                start(jobs_list::iterator job);
+    void                pause(jobs_list::iterator job);
+    int                 count_running() const;
     jobs_list::iterator find(const std::string & id);
     void                take(jobs_list::iterator job, command && c);
 
@@ -65,7 +70,9 @@ class command_workers {
     const int                             n_threads;
     std::mutex                            mutex; // of the members below
     std::condition_variable               changed;
-    jobs_list                             jobs;          // in order of arrival, those that run included
-    int                                   n_missing = 0; // threads that have ended
-    client_turns                          turns;         // by client: starts
+    jobs_list                             jobs; // in order of arrival, those that run included
+    int          n_missing = 0;                 // threads that have ended, or whose job lets others run first
+    int          n_spare   = 0;                 // threads above n_threads, since such jobs have gone on
+    int          n_paused  = 0;
+    client_turns turns; // by client: starts
 };

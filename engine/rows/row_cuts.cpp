@@ -334,28 +334,61 @@ void skew_list(std::vector<llama_token_data> & tokens, float skew) {
     skew_parts(tokens, {tokens[0].logit, 1.0f}, 0.0, sum, skew);
 }
 
-void list_skewed_bins(whole_row & row, float skew) {
+skewed_draw::skewed_draw(whole_row & row, float skew) : row(row), skew(skew), range(row.range) {
+    row.sums.clear(); // log_sum computes them, if it is asked
+}
+
+// Of all but flat rows a few tokens have nearly all of the probability, so bins are seldom needed.
+bool skewed_draw::list_likeliest() {
+    static const float                     nats   = 6.0f; // below the likeliest one
+    static const size_t                    n_most = 512;
+    static thread_local std::vector<float> sums;
+
+    candidate_buffer & buffer = buffer_of_thread();
+    const float        low    = std::max(row.range.low, row.max - nats * row.temperature);
+    if (!choose_range(buffer, row.logits, row.n_vocab, row.peaks, {low, row.range.high}, n_most)) {
+        return false;
+    }
+    sort_by_logit(buffer);
+    double listed = 0.0;
+    for (const llama_token_data & t : buffer.chosen) {
+        listed += std::exp(((double) t.logit - row.max) * row.by().inverse_temperature);
+    }
+    range.high = std::nextafter(low, -INFINITY);
+    sum_blocks(sums, row.logits, row.n_vocab, range, row.by());
+    const double rest = std::accumulate(sums.begin(), sums.end(), 0.0); // 0: there are no others
+    sum               = listed + rest;
+    before            = listed / sum;
+    skew_parts(buffer.chosen, row.by(), 0.0, sum, skew);
+    if (rest > 0.0) {
+        buffer.chosen.push_back({others, log_skewed(before, rest / sum, std::exp((double) skew)), 0.0f});
+    }
+    return true;
+}
+
+void skewed_draw::list_bins() {
     auto & chosen   = buffer_of_thread().chosen;
     row.bins.center = row.max;
     row.bins.scale  = n_a_unit / row.temperature;
-    sum_bins(row.bins, row.logits, row.n_vocab, row.range, row.by());
-    const double sum    = std::accumulate(row.bins.weights.begin(), row.bins.weights.end(), 0.0);
-    double       before = 0.0;
+    sum_bins(row.bins, row.logits, row.n_vocab, range, row.by());
+    if (sum == 0.0) {
+        sum = std::accumulate(row.bins.weights.begin(), row.bins.weights.end(), 0.0);
+    }
+    double end = before;
     chosen.clear();
     for (int32_t bin = 0; bin < distance_bins::n; bin++) {
         const double width = row.bins.weights[(size_t) bin] / sum;
         if (width > 0.0) {
-            chosen.push_back({bin, log_skewed(before, width, std::exp((double) skew)), 0.0f});
+            chosen.push_back({bin, log_skewed(end, width, std::exp((double) skew)), 0.0f});
         }
-        before += width;
+        end += width;
     }
 }
 
-void list_skewed_bin(whole_row & row, float skew, int32_t bin) {
+void skewed_draw::list_bin(int32_t bin) const {
     candidate_buffer & buffer = buffer_of_thread();
     const auto         begin  = row.bins.weights.begin();
-    const double       sum    = std::accumulate(begin, row.bins.weights.end(), 0.0);
-    choose_bin(buffer, row.logits, row.n_vocab, row.range, row.bins, bin);
+    choose_bin(buffer, row.logits, row.n_vocab, range, row.bins, bin);
     sort_by_logit(buffer);
-    skew_parts(buffer.chosen, row.by(), std::accumulate(begin, begin + bin, 0.0) / sum, sum, skew);
+    skew_parts(buffer.chosen, row.by(), before + std::accumulate(begin, begin + bin, 0.0) / sum, sum, skew);
 }

@@ -30,8 +30,26 @@ void smooth(whole_row & row, quadratic_curve curve);
 
 // A draw with a skew: tokens stand from the likeliest to the least likely one, each with a part of [0, 1) as long as its
 // probability, and a border c between two of them becomes c to the power of e^skew. ExLlamaV2 raises the random number to the
-// inverse power, which comes to the same. The logits become logarithms of what the parts then have: of all tokens of a list,
-// or, in the buffer of this thread, of the bins of a row and then of the tokens of one bin.
+// inverse power, which comes to the same. The logits become logarithms of what the parts then have.
 void skew_list(std::vector<llama_token_data> & tokens, float skew);
-void list_skewed_bins(whole_row & row, float skew);
-void list_skewed_bin(whole_row & row, float skew, int32_t bin);
+
+// The same of a row, in the buffer of this thread, and of as much of it as the draw needs.
+class skewed_draw {
+  public:
+    static constexpr llama_token others = -1;
+
+    skewed_draw(whole_row & row, float skew);
+
+    // The likeliest tokens, and `others` for all that are not listed. False: the row is too flat for that.
+    bool list_likeliest();
+    // Bins of the others, or of all tokens; then the tokens of one.
+    void list_bins();
+    void list_bin(int32_t bin) const;
+
+  private:
+    whole_row & row;
+    const float skew;
+    logit_range range;        // of the others
+    double      before = 0.0; // the part of those that are listed
+    double      sum    = 0.0; // of all weights
+};

@@ -79,6 +79,16 @@ SCAN void apply_curve(float * out, const float * logits, int32_t n_vocab, logit_
     }
 }
 
+SCAN void mix_rows(float * out, summed_row a, summed_row b, int32_t n_vocab, float scale) {
+    for (int32_t i = 0; i < n_vocab; i++) {
+        const float x = a.logits[i] - a.log_sum, y = b.logits[i] - b.log_sum;
+        const float alone = scale > 1.0f ? x : -INFINITY;
+        const float both  = y + scale * (x - y);
+        const float mixed = y == -INFINITY ? alone : both;
+        out[i]            = x == -INFINITY ? -INFINITY : mixed;
+    }
+}
+
 SCAN moments moments_of(const float * logits, int32_t n_vocab, logit_range range, float origin) {
     moments all;
     for (int32_t i = 0; i < n_vocab;) {

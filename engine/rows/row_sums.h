@@ -44,6 +44,16 @@ struct quadratic_curve {
 void apply_curve(float * out, const float * logits, int32_t n_vocab, logit_range range, weighting by,
                  quadratic_curve curve);
 
+// A row, and the logarithm of the sum of its exponentials.
+struct summed_row {
+    const float * logits;
+    float         log_sum;
+};
+
+// Log probabilities b + scale * (a - b). What a bans, with minus infinity, stays banned; of what only b bans a's are taken if
+// the scale is above 1.
+void mix_rows(float * out, summed_row a, summed_row b, int32_t n_vocab, float scale);
+
 struct moments {
     double n    = 0.0;
     double sum  = 0.0;

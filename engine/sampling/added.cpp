@@ -66,32 +66,68 @@ struct token_penalty {
     llama_token token;
     float       repeat, subtracted;
 };
+
+// Tokens in the order in which they come, each once, and where each is: no sort of thousands of them is needed.
+class token_places {
+  public:
+    explicit token_places(size_t n_most) {
+        size_t n = 64;
+        while (n < 2 * n_most) {
+            n *= 2;
+        }
+        slots().assign(n, -1);
+    }
+
+    // The place of a token in `list`, at whose end it is added if it is new and `adds`; -1: it is not there.
+    int32_t find(llama_token token, std::vector<token_penalty> & list, bool adds) const {
+        std::vector<int32_t> & all = slots();
+        size_t                 at  = (uint32_t) token * 2654435761u & (all.size() - 1);
+        while (all[at] >= 0 && list[(size_t) all[at]].token != token) {
+            at = (at + 1) & (all.size() - 1);
+        }
+        if (all[at] < 0 && adds) {
+            all[at] = (int32_t) list.size();
+            list.push_back({token, 1.0f, 0.0f});
+        }
+        return all[at];
+    }
+
+  private:
+    static std::vector<int32_t> & slots() {
+        static thread_local std::vector<int32_t> slots;
+        return slots;
+    }
+};
 } // namespace
 
-static void fade(const settings & sampling, const sampler_past & past, llama_token_data_array & candidates) {
-    static thread_local std::vector<std::pair<llama_token, size_t>> ages;
-    static thread_local std::vector<token_penalty>                  penalties;
+// Of all tokens that have one, each once, the newest first.
+static std::vector<token_penalty> & list_penalties(const fading_penalties & by, const settings & sampling,
+                                                   const token_places & places) {
+    static thread_local std::vector<token_penalty> penalties;
 
-    const fading_penalties by(sampling, past);
-    ages.clear();
     penalties.clear();
     for (size_t age = 0; age < by.n(); age++) {
-        ages.emplace_back(by.token(age), age);
-    }
-    std::sort(ages.begin(), ages.end());
-    for (const auto & [token, age] : ages) {
-        if (penalties.empty() || penalties.back().token != token) {
-            penalties.push_back({token, by.repeat(age), sampling.penalty_present * by.strength(age)});
+        const size_t    n_before = penalties.size();
+        token_penalty & own      = penalties[(size_t) places.find(by.token(age), penalties, true)];
+        if (penalties.size() > n_before) { // the newest of its kind
+            own.repeat     = by.repeat(age);
+            own.subtracted = sampling.penalty_present * by.strength(age);
         }
-        penalties.back().subtracted += sampling.penalty_freq * by.strength(age);
+        own.subtracted += sampling.penalty_freq * by.strength(age);
     }
+    return penalties;
+}
+
+static void fade(const settings & sampling, const sampler_past & past, llama_token_data_array & candidates) {
+    const fading_penalties by(sampling, past);
+    const token_places     places(by.n());
+    auto &                 penalties = list_penalties(by, sampling, places);
     for (size_t i = 0; i < candidates.size; i++) {
-        llama_token_data & c = candidates.data[i];
-        const auto         at =
-            std::lower_bound(penalties.begin(), penalties.end(), c.id,
-                             [](const token_penalty & p, llama_token token) { return p.token < token; });
-        if (at != penalties.end() && at->token == c.id) {
-            c.logit = (c.logit <= 0.0f ? c.logit * at->repeat : c.logit / at->repeat) - at->subtracted;
+        llama_token_data & c  = candidates.data[i];
+        const int32_t      at = places.find(c.id, penalties, false);
+        if (at >= 0) {
+            const token_penalty & own = penalties[(size_t) at];
+            c.logit = (c.logit <= 0.0f ? c.logit * own.repeat : c.logit / own.repeat) - own.subtracted;
         }
     }
     candidates.sorted = false;
@@ -111,7 +147,9 @@ static bool fades(const settings & sampling) {
 static void list_faded(const settings & sampling, const sampler_past & past,
                        std::vector<llama_token> & tokens) {
     const fading_penalties by(sampling, past);
-    tokens.insert(tokens.end(), past.history.end() - (std::ptrdiff_t) by.n(), past.history.end());
+    for (const token_penalty & own : list_penalties(by, sampling, token_places(by.n()))) {
+        tokens.push_back(own.token);
+    }
 }
 
 // The repetition penalty of the prompt's tokens, upside down: above 1 it raises them.
@@ -381,7 +419,10 @@ bool apply_added(const added_sampler & sampler, const settings & sampling, const
         return false;
     }
     if (const token_change * change = std::get_if<token_change>(&sampler.does)) {
-        change_tokens(row, changed_once(sampler, sampling, past), [&](llama_token_data_array & candidates) {
+        static thread_local std::vector<llama_token> tokens;
+        tokens.clear();
+        change->list(sampling, past, tokens);
+        change_tokens(row, tokens, [&](llama_token_data_array & candidates) {
             change->apply(sampling, past, candidates);
         });
     } else if (std::holds_alternative<token_ban>(sampler.does)) {

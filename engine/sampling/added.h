@@ -23,7 +23,7 @@ struct sampler_past {
 using token_list = void (*)(const sampling_settings &, const sampler_past &,
                             std::vector<llama_token> & tokens);
 
-// Changes the logits of single tokens, to finite ones.
+// Changes the logits of single tokens, to finite ones. The list has each of them once.
 struct token_change {
     token_list list;
     void (*apply)(const sampling_settings &, const sampler_past &, llama_token_data_array & candidates);

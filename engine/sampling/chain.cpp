@@ -391,14 +391,20 @@ llama_token_data sampler_chain::draw(whole_row & row, coupled_draws & coupled) {
         draw(candidates, by_code, coupled);
         return chosen[(size_t) candidates.selected];
     };
-    if (skews()) {
-        row.sums.clear(); // log_sum computes them, if it is asked
-        list_skewed_bins(row, settings.skew);
-        list_skewed_bin(row, settings.skew, pick().id);
-    } else {
+    if (!skews()) {
         row.list_blocks();
         row.list_block(pick().id);
+        return pick();
     }
+    skewed_draw parts(row, settings.skew);
+    if (parts.list_likeliest()) {
+        const llama_token_data drawn = pick();
+        if (drawn.id != skewed_draw::others) {
+            return drawn;
+        }
+    }
+    parts.list_bins();
+    parts.list_bin(pick().id);
     return pick();
 }
 

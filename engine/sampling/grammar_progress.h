@@ -23,6 +23,7 @@ class grammar_progress {
     bool may_begin_with(std::string_view text) const;
 
     // These may be called while it is active.
+    grammar::certain_text            certain(size_t n_max) { return structure->certain(at, n_max); }
     bool                             is_complete() { return structure->complete(at); } // nothing may follow
     bool                             few_may_follow() { return structure->few_may_follow(at); }
     bool                             allows(llama_token token) { return structure->allows(at, token); }

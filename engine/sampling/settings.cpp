@@ -104,7 +104,7 @@ static value_type type_of_step(const std::vector<sampling_row> & rows) {
     field_table fields = {"samplers", "samplers.", {{"name", string_of(1, n_max_name), true}}};
     for (const sampling_row & row : rows) {
         const bool is_number = row.type.is == value_type::integer || row.type.is == value_type::number;
-        if (is_number && row.name != std::string("seed")) {
+        if (is_number && row.name != std::string("seed") && row.name != std::string("guidance_scale")) {
             fields.rows.push_back({row.name, row.type});
         }
     }
@@ -156,6 +156,7 @@ static const std::vector<sampling_row> & sampling_rows() {
         {"mirostat_tau",          number(0, 100),                  &params::mirostat_tau                      },
         {"mirostat_eta",          number(0, 100),                  &params::mirostat_eta                      },
         {"seed",                  integer(0, LLAMA_DEFAULT_SEED),  &params::seed                              },
+        {"guidance_scale",        number(-100, 100),               &params::guidance_scale                    }, // 1: off
         {"min_keep",              integer(0, any),                 &params::min_keep                          },
         {"ignore_eos",            true_or_false(),                 &params::ignore_eos                        },
         {"logit_bias",            pairs,                           read_logit_bias                            },
@@ -165,6 +166,10 @@ static const std::vector<sampling_row> & sampling_rows() {
     }();
     // clang-format on
     return rows;
+}
+
+field_row processor_field() {
+    return {"logits_processor", either(true_or_false(), any_object())};
 }
 
 field_row thinking_field() {
@@ -232,6 +237,8 @@ const field_table & sequence_fields() {
         field_table both = table_of_sampling_rows("sequences");
         both.rows.insert(both.rows.end(), length_fields().begin(), length_fields().end());
         both.rows.push_back(thinking_field());
+        both.rows.push_back(processor_field());
+        both.rows.push_back({"replay", token_ids()});
         return both;
     }();
     return table;

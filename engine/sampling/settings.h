@@ -73,6 +73,7 @@ struct sampling_settings : common_params_sampling {
     int32_t repetition_decay           = 0;    // tokens; 0: off
     int32_t no_repeat_ngram_size       = 0;    // 0: off
     bool    do_sample                  = true; // false: the likeliest token after the penalties
+    float   guidance_scale             = 1.0f; // 1: off (guidance.h)
 
     std::optional<bool>                    temperature_last; // none: as the steps say
     std::optional<std::vector<chain_step>> steps;            // in their order; none: the usual ones
@@ -96,7 +97,10 @@ struct sequence_settings {
 
     dry_breakers                          breakers; // of DRY; nullptr: it is off
     std::shared_ptr<const allowed_tokens> allowed;  // no other token is drawn; nullptr: any may be
-    bool shows_special = false;                     // the names of control tokens are part of the text
+    bool                     shows_special = false; // the names of control tokens are part of the text
+    std::vector<llama_token> replay; // recorded tokens, for benchmarks: those of a text that was drawn
+
+    std::shared_ptr<const std::string> processor; // its arguments, JSON; nullptr: the text's rows go to none
 
     std::shared_ptr<const second_answer> second; // behind this answer; nullptr: none
 };
@@ -114,6 +118,8 @@ struct sequence_plan {
     int32_t                                  n_predict = 128; // as in the settings, or later by an extend
     uint32_t                                 seed      = 0;   // never LLAMA_DEFAULT_SEED
     coupling                                 coupled;         // with the other sequences
+
+    bool is_guided() const { return settings->sampling.guidance_scale != 1.0f; }
 };
 
 // The fields of `sampling`: llama.cpp's controls, seed, logit_bias, samplers.
@@ -121,6 +127,7 @@ const field_table & sampling_fields();
 
 // The tokens that a chat's thoughts may have: of a command and of an entry of `sequences`.
 field_row thinking_field();
+field_row processor_field();
 
 // max_tokens, min_tokens, stop, banned_strings, those of loops: of a command, and of an entry of `sequences`.
 const std::vector<field_row> & length_fields();

@@ -48,13 +48,15 @@ token_sampler::token_sampler(const llama_model * model, const sequence_settings 
       biases(settings.biases), phrases(settings.phrases), allowed(settings.allowed),
       text(settings.structure, settings.structure_start), healing(std::move(healed)),
       coupled{with, with.arithmetic ? arithmetic_code(with) : arithmetic_code(),
-              with.distinct_first && generated.empty()} {
+              with.distinct_first && generated.empty()},
+      replay(settings.replay) {
     for (const llama_token token : generated) {
         accept(token);
     }
 }
 
 void token_sampler::accept(llama_token token) {
+    n_accepted++;
     chain.accept(token, true);
     phrases.accept(token);
     if (!healing.is_active()) {
@@ -89,12 +91,22 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
             choose_by_grammar(logits);
             token = draw_chosen(logits, forbidden).id;
         }
+        token = n_accepted < replay.size() ? replay[n_accepted] : token;
         accept(token);
         coupled.is_first = false;
     } catch (const grammar_error & e) {
         throw command_error("invalid_request", std::string("the grammar cannot be followed: ") + e.what());
     }
     return token;
+}
+
+grammar::certain_text token_sampler::certain() {
+    static const size_t n_max = 256; // bytes
+    try {
+        return text.is_active() && !healing.is_active() ? text.certain(n_max) : grammar::certain_text();
+    } catch (const grammar_error &) { // it is thrown again where it becomes the error of a request
+        return {};
+    }
 }
 
 void token_sampler::force(llama_token token) {

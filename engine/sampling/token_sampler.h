@@ -29,6 +29,9 @@ class token_sampler {
     // Whether the grammar allows no further token.
     bool complete() { return !healing.is_active() && text.is_active() && text.is_complete(); }
 
+    // What comes next for certain, as far as the grammar says; nothing where it explodes.
+    grammar::certain_text certain();
+
   private:
     void accept(llama_token token);
 
@@ -56,6 +59,8 @@ class token_sampler {
     phrase_progress                       phrases;
     std::shared_ptr<const allowed_tokens> allowed; // nullptr: all
     grammar_progress                      text;
-    healing_progress                      healing; // before the text
+    const std::vector<llama_token>        replay;         // that are taken in place of what is drawn
+    size_t                                n_accepted = 0; // tokens
+    healing_progress                      healing;        // before the text
     coupled_draws                         coupled;
 };

@@ -31,7 +31,7 @@ void admission::admit(request_lists & requests, const prefix_tree & tree) {
 size_t admission::next_in_queue(const request_lists & requests) const {
     std::map<std::string, size_t> held;
     for (const auto & r : requests.active) {
-        held[r->command->client] += r->sequences.size() - r->n_over;
+        held[r->command->client] += (r->sequences.size() - r->n_over) * (size_t) r->n_sets();
     }
     const auto place = [&](const auto & r) {
         const std::string & client = r->command->client;
@@ -41,16 +41,22 @@ size_t admission::next_in_queue(const request_lists & requests) const {
     return std::min_element(requests.queue.begin(), requests.queue.end(), before) - requests.queue.begin();
 }
 
-// Tokens of the prompt that no live branch has.
+// Of these tokens those that a live branch has.
+static int32_t n_held(const std::vector<llama_token> & tokens, uint64_t key, const prefix_tree & tree) {
+    const auto match = tree.find(tokens, (int32_t) tokens.size() - 1, by_tokens, key);
+    return match.from ? tree.n_held(*match.from, match.length) : 0;
+}
+
+// Tokens of the prompts that no live branch has.
 static int32_t n_missing(const request & r, const prefix_tree & tree) {
     if (r.prompt.ready) {
         return 0;
     }
     if (r.prompt.cells) {
-        return r.n_prompt() - r.prompt.cells->n_past();
+        return r.n_prompt_missing();
     }
-    const auto match = tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, r.cells_key());
-    return r.n_prompt() - (match.from ? tree.n_held(*match.from, match.length) : 0);
+    const int32_t n_negative = r.is_guided() ? n_held(r.command->negative, r.cells_key(), tree) : 0;
+    return r.n_prompt_missing() - n_held(r.command->prompt, r.cells_key(), tree) - n_negative;
 }
 
 // There must be cells for the prompt and for some decoding; if none is active, a request always fits. Requests of a later
@@ -64,9 +70,10 @@ bool admission::fits(const request & r, const request_lists & requests, const pr
     if (n_active >= n_parallel) {
         return false;
     }
-    const int32_t n_live = requests.n_live(r.priority());
-    const int32_t n_new  = std::min((int32_t) r.sequences.size(), std::max(n_parallel - n_live, 1));
-    const int32_t n_room = tree.counts().n_room() - n_reserved(n_live + n_new);
+    const int32_t n_taken = requests.n_slots(r.priority());
+    const int32_t n_new =
+        std::min((int32_t) r.sequences.size() * r.n_sets(), std::max(n_parallel - n_taken, r.n_sets()));
+    const int32_t n_room = tree.counts().n_room() - n_reserved(n_taken + n_new);
     return n_room >= 0 && n_missing(r, tree) <= n_room; // below 0: whatever cells the prompt shares
 }
 
@@ -85,15 +92,15 @@ static int32_t first_priority(const request_lists & requests, const prefix_cache
 // Whether the requests up to this priority, as many as may run together, have cells for their prompts and for some
 // decoding, and ids for their prompts and sequences.
 bool admission::has_room(int32_t priority, const request_lists & requests, const prefix_tree & tree) const {
-    int32_t    n_sequences = 0, n_ids = 0, n_cells = 0;
+    int32_t    n_slots = 0, n_ids = 0, n_cells = 0;
     const auto count = [&](const std::unique_ptr<request> & r) {
-        if (r->priority() > priority || n_sequences >= n_parallel) {
+        if (r->priority() > priority || n_slots >= n_parallel) {
             return;
         }
-        const int32_t n_left = (int32_t) r->sequences.size() - r->n_over;
-        const int32_t n      = std::min(n_left, n_parallel - n_sequences);
-        n_sequences += n;
-        n_ids += std::max(n - r->n_live, 0) + (r->prompt.cells ? 0 : 1);
+        const int32_t n_left = ((int32_t) r->sequences.size() - r->n_over) * r->n_sets();
+        const int32_t n      = std::min(n_left, n_parallel - n_slots);
+        n_slots += n;
+        n_ids += std::max(n - r->n_live * r->n_sets(), 0) + (r->prompt.cells ? 0 : r->n_sets());
         n_cells += n_missing(*r, tree) + n_reserved(n);
     };
     std::for_each(requests.active.begin(), requests.active.end(), count);

@@ -235,12 +235,7 @@ static void rewind(request & r, sequence & s, size_t n, bool of_loop, prefix_tre
     (of_loop ? s.sampling.unlooped : s.sampling.banned).emplace_back(place, first);
     s.sampling.n_restarts++;
     s.sampling.sampler.reset();
-    const int32_t n_keep = r.n_prompt() + (int32_t) place - 1;
-    if (tree.can_cut(*s.cells, n_keep)) {
-        tree.truncate(s.cells, n_keep);
-    } else {
-        free_sequence(tree, r, s, false); // it is resumed from the cells that are still there
-    }
+    cut_cells(tree, r, s, (int32_t) place - 1, false);
 }
 
 // Whether the tokens end in a loop. n_back: the sequence leaves it, these last tokens are removed.
@@ -305,18 +300,6 @@ static int32_t n_spared(const second_answer & second, int32_t n_left) {
     return (int32_t) std::min(n, (int64_t) n_left / 2);
 }
 
-// Cells of tokens behind the n_keep first ones are given up: of a stop string.
-static void cut_cells(request & r, sequence & s, int32_t n_keep, prefix_tree & tree) {
-    if (!s.cells || s.cells->n_past() <= n_keep) {
-        return;
-    }
-    if (tree.can_cut(*s.cells, n_keep)) {
-        tree.truncate(s.cells, n_keep);
-    } else {
-        free_sequence(tree, r, s, true); // it is resumed from the cells that are still there
-    }
-}
-
 static int64_t n_drawn(const sequence & s) {
     return (int64_t) (s.generated.size() - s.answer.n_before) + s.answer.n_free;
 }
@@ -333,7 +316,7 @@ static bool begin_second(request & r, sequence & s, const char * reason, const u
         const stop_matcher & text = s.output.text;
         append_then(to.out, r.id, {s.index, n_drawn(s), reason, text.stop_text(), text.passage()});
     }
-    cut_cells(r, s, r.n_prompt() + common_length(tokens, s.generated), to.tree);
+    cut_cells(to.tree, r, s, common_length(tokens, s.generated), true); // those of a stop string
     s.answer.n_free = n_drawn(s);
     s.generated     = std::move(tokens);
     s.generated.insert(s.generated.end(), second->text.begin(), second->text.end());

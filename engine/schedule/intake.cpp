@@ -26,6 +26,12 @@ static void join_message(const std::vector<llama_token> & message, std::vector<l
     }
 }
 
+// n tokens were cut behind the first `at` ones.
+static void note_cut(generate_command & c, int32_t at, int32_t n) {
+    c.n_first = c.n_first > at ? std::max(c.n_first - n, at) : c.n_first;
+    c.n_cut += n;
+}
+
 // The prompt of a request that continues a sequence: all tokens of that, then its own.
 static void resolve_continue(generate_command & command, const request_lists & requests,
                              const record_list & history, const model_facts & facts,
@@ -40,6 +46,7 @@ static void resolve_continue(generate_command & command, const request_lists & r
         tokens              = r->command->prompt;
         command.n_bos       = r->command->n_bos;
         command.front_space = r->command->front_space;
+        command.n_first     = r->command->n_first;
         healed              = r->command->healed_bytes();
         const sequence & s  = r->sequences[(size_t) named.index];
         generated           = named.exact ? s.generated : seen_tokens(*r, s, vocab);
@@ -53,6 +60,7 @@ static void resolve_continue(generate_command & command, const request_lists & r
         tokens              = known->list(0);
         command.n_bos       = known->n_bos;
         command.front_space = known->front_space;
+        command.n_first     = known->n_first;
         healed              = known->healed;
         generated           = named.exact ? known->list(1 + named.index) : known->seen((size_t) named.index);
     }
@@ -68,7 +76,8 @@ static void resolve_continue(generate_command & command, const request_lists & r
     tokens.insert(tokens.end(), generated.begin(), generated.end());
     tokens.insert(tokens.end(), command.prompt.begin(), command.prompt.end());
     const size_t n_head = (size_t) common_length(command.continue_head, tokens);
-    command.n_cut       = (int32_t) cut_tokens(tokens, n_head, (size_t) command.continue_room, vocab);
+    note_cut(command, (int32_t) n_head,
+             (int32_t) cut_tokens(tokens, n_head, (size_t) command.continue_room, vocab));
     command.front_space = command.front_space && (command.n_cut == 0 || n_head > (size_t) command.n_bos);
     check_prompt_length(command.limit.n_tokens != 0 ? 0 : (int64_t) tokens.size(), facts);
     command.prompt = std::move(tokens);
@@ -78,7 +87,7 @@ static void resolve_continue(generate_command & command, const request_lists & r
 // Tokens of a prompt that leaves room for its answers, at most half of the context. If these have no limit, a prompt
 // that fits leaves what it leaves, and a longer one a quarter.
 static int32_t n_fitting(const generate_command & c, int32_t n_ctx) {
-    const int32_t n_prompt = (int32_t) c.prompt.size();
+    const int32_t n_prompt = (int32_t) c.prompt.size(), n_sets = c.is_guided ? 2 : 1;
     const auto    second   = c.common.settings ? c.common.settings->second : nullptr;
     int32_t       n_answer = 1, n_second = 0;
     for (const sequence_plan & plan : c.sequences) {
@@ -90,7 +99,7 @@ static int32_t n_fitting(const generate_command & c, int32_t n_ctx) {
     if (n_answer < 0 && n_prompt + n_second < n_ctx) {
         return n_prompt;
     }
-    const int64_t n_room = (int64_t) (n_answer < 0 ? n_ctx / 4 : n_answer) + n_second;
+    const int64_t n_room = ((int64_t) (n_answer < 0 ? n_ctx / 4 : n_answer) + n_second) * n_sets;
     return std::max(n_ctx - (int32_t) std::min<int64_t>(n_room, n_ctx / 2), 1);
 }
 
@@ -102,15 +111,17 @@ static void truncate_prompt(generate_command & c, const prefix_tree & tree, cons
     if (limit.n_tokens == 0) {
         return;
     }
-    if (limit.n_tokens < 0 && n_prompt > n_fitting(c, n_ctx_beside_pins(c, tree, facts.n_ctx_seq))) {
-        const cell_counts n = tree.counts();
-        n_most              = n_fitting(c, std::min(facts.n_ctx_seq, n.n_cells - n.n_pinned));
+    const cell_counts n  = tree.counts();
+    const int32_t n_free = std::min(facts.n_ctx_seq, n.n_cells - n.n_pinned - (int32_t) c.negative.size());
+    const int32_t n_ctx  = c.is_guided ? n_free : n_ctx_beside_pins(c, tree, facts.n_ctx_seq);
+    if (limit.n_tokens < 0 && n_prompt > n_fitting(c, n_ctx)) {
+        n_most = n_fitting(c, n_free);
     }
     if (const int32_t n_cut = cut_to(limit, c.prompt, n_most, c.n_bos); n_cut > 0) {
         c.n_bos       = std::min(c.n_bos, (int32_t) c.prompt.size() - (limit.first ? 0 : 1));
         c.front_space = c.front_space && limit.first;
         c.text        = ""; // echo has that of the tokens
-        c.n_cut += n_cut;
+        note_cut(c, limit.first ? (int32_t) c.prompt.size() : c.n_bos, n_cut);
     }
     check_prompt_length((int64_t) c.prompt.size(), facts);
 }
@@ -129,6 +140,21 @@ static void heal(generate_command & command) {
     }
 }
 
+// What guided sequences read in place of the prompt: the negative prompt, or the prompt's last token, and behind it what
+// the text of a continued sequence is behind its first prompt. So a text goes on as if it had never ended.
+static void complete_negative(generate_command & c) {
+    const int32_t n_prompt = (int32_t) c.prompt.size();
+    c.n_first              = c.n_first == 0 ? n_prompt : std::min(std::max(c.n_first, 1), n_prompt);
+    if (!c.is_guided) {
+        return;
+    }
+    if (c.negative.empty()) {
+        c.negative.push_back(c.prompt[(size_t) c.n_first - 1]);
+    }
+    c.negative.insert(c.negative.end(), c.prompt.begin() + c.n_first, c.prompt.end());
+    c.exact = true; // another split of the prompt would change how many tokens have room
+}
+
 //
 // pins
 //
@@ -142,14 +168,23 @@ static int32_t n_longest(const generate_command & c) {
     return (int32_t) n;
 }
 
+// Of a guided request: both of its prompts, and one more token behind each.
+static std::string two_prompts(const request & r, const cell_counts & counts) {
+    const std::string pinned = counts.n_pinned == 0 ? "" : " that pins leave";
+    return "the prompt has " + std::to_string(r.n_prompt()) + " tokens and the negative prompt " +
+           std::to_string(r.n_negative()) + "; with one more each they exceed the context or the " +
+           std::to_string(counts.n_cells - counts.n_pinned) + " cells" + pinned;
+}
+
 command_error beside_pins(const request & r, const prefix_tree & tree) {
-    const int32_t n = r.n_prompt() + n_longest(*r.command);
-    command_error error("context_exceeded",
-                        "the request has " + std::to_string(n) + " tokens; with one more it exceeds the " +
-                            std::to_string(r.prompt.n_ctx) + " cells that are left to it, since " +
-                            std::to_string(tree.counts().n_pinned) + " of the " +
-                            std::to_string(tree.counts().n_cells) + " cells are pinned",
-                        "prompt");
+    const cell_counts counts = tree.counts();
+    const int32_t     n      = r.n_prompt() + n_longest(*r.command);
+    const std::string one    = "the request has " + std::to_string(n) +
+                               " tokens; with one more it exceeds the " + std::to_string(r.prompt.n_ctx) +
+                               " cells that are left to it, since " + std::to_string(counts.n_pinned) +
+                               " of the " + std::to_string(counts.n_cells) + " cells are pinned";
+    command_error     error("context_exceeded", r.is_guided() ? two_prompts(r, counts) : one,
+                            r.is_guided() ? "negative_prompt" : "prompt");
     error.n_prompt = n;
     error.n_ctx    = r.prompt.n_ctx;
     return error;
@@ -224,6 +259,7 @@ std::unique_ptr<request> make_request(command && c, const request_lists & reques
     resolve_continue(*c.request, requests, history, facts, vocab);
     truncate_prompt(*c.request, tree, facts);
     heal(*c.request);
+    complete_negative(*c.request);
     auto r           = std::make_unique<request>();
     r->id            = std::move(c.id);
     r->number        = c.number;
@@ -235,6 +271,11 @@ std::unique_ptr<request> make_request(command && c, const request_lists & reques
     for (const scored_text & text : r->command->texts) {
         sequence & s = add_sequence(*r, scored_kind(), r->command->common, vocab);
         begin_score(*r, s, text, vocab);
+    }
+    if (r->command->n_draft > 0) {
+        const size_t n_answers = 8, n_tokens = 1 << 14;
+        r->drafts.earlier =
+            history.alike(r->command->client, r->cells_key(), r->command->prompt, n_answers, n_tokens);
     }
     r->prompt.n_ctx = n_ctx_beside_pins(*r->command, tree, facts.n_ctx_seq);
     if (r->is_pin()) {

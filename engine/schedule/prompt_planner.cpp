@@ -54,12 +54,12 @@ void prompt_planner::plan_prompts(int32_t n_prefill_budget) {
 // A prompt begins, or begins again after it was preempted, if the client or a sequence that may start needs it.
 bool prompt_planner::may_begin(const request & r) const {
     const int32_t n_oldest = n_for_oldest(r);
-    if (n_oldest > 0 && cache.tree.counts().n_room() < n_oldest + r.n_prompt()) {
+    if (n_oldest > 0 && cache.tree.counts().n_room() < n_oldest + r.n_prompt() + r.n_negative()) {
         return false;
     }
     const bool first  = r.prompt.n_cached < 0;
     const auto starts = [&] {
-        return r.n_waiting() > 0 && make_slot(requests, cache.tree, r.priority(), params.n_parallel);
+        return r.n_waiting() > 0 && make_slot(requests, cache.tree, r, params.n_parallel);
     };
     return (first || r.prefix_only() || starts()) && !cache.is_open(r.prompt.search) && !waits_for_another(r);
 }
@@ -70,7 +70,7 @@ bool prompt_planner::may_begin(const request & r) const {
 int32_t prompt_planner::n_for_oldest(const request & r) const {
     const request & oldest = *requests.active.front();
     if (!oldest_is_planned && oldest.prompt.cells && !oldest.prompt.ready && plan.whose.serves(oldest)) {
-        return std::min(oldest.n_prompt() - oldest.prompt.cells->n_past(), n_chunk);
+        return std::min(oldest.n_prompt_missing(), n_chunk);
     }
     for (const sequence & s : oldest.sequences) {
         if (&r != &oldest && s.cells && s.kind->is_background()) {
@@ -80,14 +80,31 @@ int32_t prompt_planner::n_for_oldest(const request & r) const {
     return 0;
 }
 
+// The next tokens of a negative prompt but for its last one, at most n_max; returns how many.
+int32_t prompt_planner::add_negative(request & r, int32_t n_max) {
+    branch * const cells = r.prompt.negative;
+    if (!cells) {
+        return 0;
+    }
+    const int32_t n_kept   = n_for_oldest(r);
+    const int32_t n_wanted = std::min(r.n_negative() - 1 - cells->n_past(), n_max);
+    const int32_t n        = std::max(cache.tree.make_room(n_wanted + n_kept) - n_kept, 0);
+    for (int32_t k = 0; k < n; k++) {
+        plan.add(cells, r.command->negative[(size_t) cells->n_past()], false);
+    }
+    return n;
+}
+
 // The next tokens of a prompt, at most n_max; returns how many. A prompt whose cells cannot be truncated stops one
-// token early, and each sequence decodes that token.
+// token early, and each sequence decodes that token; so do both prompts of guided sequences, whose rows are then of one
+// step.
 int32_t prompt_planner::add_tokens(request & r, int32_t n_max) {
-    prompt_state & prompt   = r.prompt;
-    const int32_t  n_target = std::max(r.n_prompt() - (params.stops_short ? 1 : 0), 0);
-    const int32_t  n_kept   = n_for_oldest(r);
-    const int32_t  n_wanted = std::min(n_target - prompt.cells->n_past(), n_max);
-    const int32_t  n        = std::max(cache.tree.make_room(n_wanted + n_kept) - n_kept, 0);
+    prompt_state & prompt     = r.prompt;
+    const int32_t  n_negative = add_negative(r, n_max);
+    const int32_t  n_target   = std::max(r.n_prompt() - (stops_short(r) ? 1 : 0), 0);
+    const int32_t  n_kept     = n_for_oldest(r);
+    const int32_t  n_wanted   = std::min(n_target - prompt.cells->n_past(), n_max - n_negative);
+    const int32_t  n          = std::max(cache.tree.make_room(n_wanted + n_kept) - n_kept, 0);
     for (int32_t k = 0; k < n; k++) {
         const int32_t i    = prompt.cells->n_past();
         const bool    last = i + 1 == r.n_prompt();
@@ -100,10 +117,11 @@ int32_t prompt_planner::add_tokens(request & r, int32_t n_max) {
         }
         plan.add(prompt.cells, r.command->prompt[(size_t) i], last || echo);
     }
-    if ((params.stops_short || n_target == 0) && prompt.cells->n_past() == n_target) {
+    const bool has_negative = !prompt.negative || prompt.negative->n_past() == r.n_negative() - 1;
+    if ((stops_short(r) || n_target == 0) && prompt.cells->n_past() == n_target && has_negative) {
         prompt.ready = prompt.computed = true;
     }
-    return n;
+    return n + n_negative;
 }
 
 // Whether a prompt that is being computed for another request has at least a chunk more in common with this one than it
@@ -134,7 +152,7 @@ prefix_cache::match prompt_planner::on_pin(const request & r, const prefix_cache
     }
     const uint64_t key      = r.cells_key();
     const auto     pin      = cache.tree.find(r.command->prompt, r.n_prompt() - 1, by_tokens, key, true);
-    const bool     is_tight = r.prompt.n_ctx >= n.n_cells - n.n_pinned + pin.length;
+    const bool     is_tight = r.is_guided() || r.prompt.n_ctx >= n.n_cells - n.n_pinned + pin.length;
     const bool     has_own  = cache.tree.n_held(*match.from, match.length, true) < pin.length;
     return is_tight && has_own ? prefix_cache::match{pin, false, false} : match;
 }
@@ -149,7 +167,7 @@ void prompt_planner::begin(request & r) {
     const match_by      by    = first && !c.exact ? by_text : by_tokens;
     prefix_cache::match match;
     if (c.cache && !c.scores_prompt()) {
-        match = cache.find(c.prompt, r.n_prompt() - (params.stops_short ? 1 : 0), by, key, r.prompt.search);
+        match = cache.find(c.prompt, r.n_prompt() - (stops_short(r) ? 1 : 0), by, key, r.prompt.search);
     }
     if (match.pending) {
         return;
@@ -179,6 +197,11 @@ void prompt_planner::begin(request & r) {
     if (!opened) {
         return;
     }
+    if (r.is_guided() && !open_negative(r)) {
+        cache.tree.remove(opened);
+        return;
+    }
+    c.n_first += (int32_t) tokens.size() - r.n_prompt();
     c.prompt           = std::move(tokens);
     r.prompt.first_row = row;
     r.prompt.cells     = opened;
@@ -188,4 +211,18 @@ void prompt_planner::begin(request & r) {
         r.prompt.n_cached = match.length;
         plan.begun.push_back(&r);
     }
+}
+
+// What idle and running branches have of it is shared. False: live branches have all ids.
+bool prompt_planner::open_negative(request & r) {
+    const uint64_t key = r.cells_key();
+    branch_match   match;
+    if (r.command->cache) {
+        match = cache.tree.find(r.command->negative, r.n_negative() - 1, by_tokens, key);
+    }
+    r.prompt.negative = cache.tree.open(key, match.from, match.length);
+    if (r.prompt.negative) {
+        r.prompt.negative->hidden = !r.command->cache;
+    }
+    return r.prompt.negative;
 }

@@ -24,6 +24,9 @@ class prompt_planner {
     prefix_cache::match on_pin(const request & r, const prefix_cache::match & match) const;
 
     int32_t add_tokens(request & r, int32_t n_max);
+    int32_t add_negative(request & r, int32_t n_max);
+    bool    stops_short(const request & r) const { return params.stops_short || r.is_guided(); }
+    bool    open_negative(request & r);
     int32_t n_for_oldest(const request & r) const;
 
     const planner_params & params;

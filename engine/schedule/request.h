@@ -8,6 +8,8 @@
 #include "sampling/loops.h"
 #include "sampling/prune_points.h"
 #include "sampling/token_sampler.h"
+#include "schedule/drafting.h"
+#include "schedule/outside_processor.h"
 #include "text/banned_phrases.h"
 #include "text/stop_strings.h"
 
@@ -124,14 +126,23 @@ struct score_state {
     bool                greedy    = true;    // each scored token was the likeliest
 };
 
+// Guesses at the next tokens, which have cells behind those of the sequence's own ones while its samples are taken.
+struct draft_state {
+    std::deque<llama_token> left; // that were not drawn yet
+    int32_t                 n_guessed = 0;
+    int32_t                 n_drawn   = 0;
+    draft_evidence          why;
+};
+
 struct sequence {
     sequence(const sequence_kind & kind, const sequence_plan & plan) : kind(&kind), plan(plan) {}
 
     const sequence_kind *    kind;
     sequence_plan            plan;
-    int32_t                  index = 0;
-    branch *                 cells = nullptr; // nullptr: it waits
-    bool                     over  = false;
+    int32_t                  index    = 0;
+    branch *                 cells    = nullptr; // nullptr: it waits
+    branch *                 negative = nullptr; // of a guided one: of the negative prompt and its own tokens
+    bool                     over     = false;
     std::vector<llama_token> generated; // or scored so far
     sequence_sampling        sampling;
     sequence_output          output;
@@ -139,10 +150,21 @@ struct sequence {
     pruning_state            pruning;
     duplicate_state          duplicate;
     score_state              score;
+    draft_state              draft;
+
+    // The row from which its next token is drawn, which the logits processor has or has given back.
+    std::shared_ptr<outside_row> outside;
+    bool                         is_parked = false; // it waits, and has given up its cells and its slot
+
+    // Whether it is in no step: at a prune point, or until the logits processor has given its row back.
+    bool waits() const { return pruning.waits || (outside && !outside->is_back); }
+    // Whether each row that it draws from is mixed with one of the same tokens behind the negative prompt.
+    bool is_guided() const { return plan.is_guided(); }
 };
 
 struct prompt_state {
     branch * cells    = nullptr; // nullptr: not begun, preempted, or no longer needed
+    branch * negative = nullptr; // of the negative prompt, as long as there are cells
     int32_t  n_cached = -1;      // tokens; -1: not begun yet
     int32_t  n_ctx    = 0;       // tokens that the request may have, prompt and all
     int32_t  n_echoed = 0;       // tokens whose logprobs were sent
@@ -151,21 +173,31 @@ struct prompt_state {
 
     prefix_cache::search search;    // for its prefix, before it is begun
     logits_row           first_row; // of all first tokens, if the prompt was known or they are to be distinct
+    logits_row           first_negative; // the same behind the negative prompt
 };
 
 // us; 0: not yet.
 struct request_times {
     int64_t arrived = 0, admitted = 0, prefilled = 0;
     int64_t progress = 0; // was reported last
+    int64_t outside  = 0; // that the logits processor took for it
 };
 
 // What `finish` and `prune` have seen of a request's sequences.
 struct pruning_counts {
     int32_t      n_ended     = 0; // sequences that have ended by themselves
     int32_t      n_at_points = 0; // that wait at a point
-    int32_t      n_parked    = 0; // of these: that have given up their cells
     int64_t      n_saved     = 0; // tokens that sequences could still have had, at most, when they were ended
     prune_points points;
+};
+
+// Of a request's sequences.
+struct draft_counts {
+    std::vector<std::vector<llama_token>> earlier; // answers of the same client to prompts that begin alike
+
+    draft_index                index;                      // of the prompt, these, and the sequences
+    std::optional<guess_rates> rates;                      // none: before the first guess
+    int64_t                    n_guessed = 0, n_right = 0; // tokens
 };
 
 struct request {
@@ -174,18 +206,30 @@ struct request {
     std::unique_ptr<generate_command> command;
     std::deque<sequence>              sequences; // none: only the prompt is computed
     prompt_state                      prompt;
-    int32_t                           n_live   = 0; // sequences that run
-    int32_t                           n_over   = 0; // sequences that have ended
-    int64_t                           n_tokens = 0; // generated or scored, by all sequences
+    int32_t                           n_live    = 0; // sequences that run
+    int32_t                           n_over    = 0; // sequences that have ended
+    int32_t                           n_outside = 0; // whose rows the logits processor has
+    int32_t                           n_parked  = 0; // that wait at a prune point or for a row, without cells
+    int64_t                           n_tokens  = 0; // generated or scored, by all sequences
     pruning_counts                    pruning;
     bool                              cancelled = false; // a prefix that no client waits for any more
     bool                              announced = false; // the client knows that it waits
     bool                              failed    = false; // an error has ended it
+    draft_counts                      drafts;
     request_times                     times;
 
     int32_t n_prompt() const { return (int32_t) command->prompt.size(); }
+    int32_t n_negative() const { return (int32_t) command->negative.size(); } // 0: none is guided
+    bool    is_guided() const { return command->is_guided; }
+    // Slots, sets of cells and rows that a sequence takes.
+    int32_t n_sets() const { return is_guided() ? 2 : 1; }
+    // The prompts' tokens that have no cells yet.
+    int32_t n_prompt_missing() const {
+        return n_prompt() + n_negative() - (prompt.cells ? prompt.cells->n_past() : 0) -
+               (prompt.negative ? prompt.negative->n_past() : 0);
+    }
     // Sequences that wait for a slot.
-    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live - pruning.n_parked; }
+    int32_t     n_waiting() const { return (int32_t) sequences.size() - n_over - n_live - n_parked; }
     bool        prefix_only() const { return sequences.empty(); }
     bool        is_pin() const { return !command->pin.empty(); }
     int32_t     priority() const { return command->priority; } // the lower, the earlier
@@ -193,6 +237,7 @@ struct request {
     bool        has_adapters(uint64_t key) const { return command->adapters.key == key; }
     uint64_t    cells_key() const { return command->adapters.cells_key; }
     llama_token token_at(const sequence & s, int32_t i) const;
+    llama_token negative_at(const sequence & s, int32_t i) const; // the same behind the negative prompt
     // Cells that a sequence wants, with those of the prompt.
     int32_t n_wanted(const sequence & s) const { return n_prompt() + (int32_t) s.kind->n_wanted(s); }
     // Whether a sequence may have no further token.
@@ -215,24 +260,31 @@ struct request_lists {
 
     bool      empty() const { return queue.empty() && active.empty(); }
     request * find(const std::string & id) const; // nullptr: no request that has not ended has this id
-    // Sequences that run, or are paused while those of an earlier priority run; of priorities up to this one.
-    int32_t n_live(int32_t last_priority = INT32_MAX) const;
+    // Sequences that run, or are paused while those of an earlier priority run.
+    int32_t n_live() const;
+    // Their slots, of priorities up to this one.
+    int32_t n_slots(int32_t last_priority) const;
     void    admit(std::unique_ptr<request> r);
 };
 
 // Cells
 
-// Whether another sequence may run: a slot is free, and cells beyond those that running sequences will want soon. If
+// Whether another sequence may run: its slots are free, and cells beyond those that running sequences will want soon. If
 // none runs, one may.
-bool may_start(const prefix_tree & tree, int32_t n_live, int32_t n_parallel);
-// Cells that must be free for so many running sequences, beyond those that they hold.
-int32_t n_reserved(int32_t n_live);
+bool may_start(const prefix_tree & tree, int32_t n_taken, int32_t n_wanted, int32_t n_parallel);
+// Cells that must be free for the sequences in so many slots, beyond those that they hold.
+int32_t n_reserved(int32_t n_slots);
+// Guesses that were not drawn lose their cells.
+void drop_draft(prefix_tree & tree, sequence & s);
 // The sequence runs no more. keep: its cells become an idle branch.
 void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
+// The sequence keeps the cells of its prompts and of so many tokens behind them. Where they cannot be truncated it is
+// resumed from those that are still there; keep: as above.
+void cut_cells(prefix_tree & tree, request & r, sequence & s, int32_t n_tokens, bool keep);
 // The sequence has ended. keep: as above.
 void close_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
 // Tokens that a request may have, prompt and all: no more than the cells that pins leave to it, with those of a pin that
-// its prompt begins with. n_ctx_seq: the limit of all requests.
+// its prompt begins with. Of guided sequences one must have room for both of its sets. n_ctx_seq: the limit of all requests.
 int32_t n_ctx_beside_pins(const generate_command & c, const prefix_tree & tree, int32_t n_ctx_seq);
 // Writes the prompt to disk, if it is complete and was worth computing.
 void save_prompt(prefix_tree & tree, const request & r);
@@ -245,6 +297,8 @@ double sum_of(const std::vector<token_score> & scores, float token_score::* whic
 double mean_of(const std::vector<token_score> & scores, float token_score::* which);
 // The sequence has a token more: it may have arrived at the next prune point, where it waits. Second answers have none.
 void reach_prune_point(request & r, sequence & s);
+// Where the sequence waits no more, it may have a slot again.
+void unpark(request & r, sequence & s);
 // The sequence waits at a prune point no more.
 void release_from_prune_point(request & r, sequence & s);
 // "stop", "length" and "repetition"; else others have ended the sequence.

@@ -2,11 +2,13 @@
 
 #include "rows/row_sums.h"
 #include "sampling/certainty.h"
+#include "sampling/guidance.h"
 #include "sampling/logprobs.h"
 #include "sampling/special_tokens.h"
 #include "util/utf8.h"
 
 #include <algorithm>
+#include <map>
 
 // Id and text of a token; its bytes, too, if they are no text, but parts of characters.
 static void append_token(std::string & out, llama_token token, const std::string & piece) {
@@ -52,20 +54,31 @@ std::vector<sample> echo_samples(const step_plan & plan, llama_context * ctx) {
 }
 
 // Distinct first tokens are drawn from one row, since the row of a later wave may differ in its last bits.
+static const float * row_or_first(const sequence & s, const float * logits, logits_row & first,
+                                  int32_t n_vocab) {
+    if (!s.plan.coupled.distinct_first || !s.generated.empty() || s.sampling.n_restarts > 0) {
+        return logits;
+    }
+    if (!first) {
+        first = std::make_shared<const std::vector<float>>(logits, logits + n_vocab);
+    }
+    return first->data();
+}
+
 static const float * row_of(const planned_rows & p, int32_t k, llama_context * ctx, int32_t n_vocab) {
     if (p.i_row < 0) {
         return p.r->prompt.first_row->data(); // of an earlier request
     }
-    const float *    logits = llama_get_logits_ith(ctx, p.i_row + k); // the first call sorts
-    const sequence & s      = *p.s;
-    if (!s.plan.coupled.distinct_first || !s.generated.empty() || s.sampling.n_restarts > 0) {
-        return logits;
+    const float * logits = llama_get_logits_ith(ctx, p.i_row + k); // the first call sorts
+    return row_or_first(*p.s, logits, p.r->prompt.first_row, n_vocab);
+}
+
+static const float * negative_row_of(const planned_rows & p, llama_context * ctx, int32_t n_vocab) {
+    if (p.i_negative < 0) {
+        return nullptr;
     }
-    logits_row & first_row = p.r->prompt.first_row;
-    if (!first_row) {
-        first_row = std::make_shared<const std::vector<float>>(logits, logits + n_vocab);
-    }
-    return first_row->data();
+    const float * logits = llama_get_logits_ith(ctx, p.i_negative);
+    return row_or_first(*p.s, logits, p.r->prompt.first_negative, n_vocab);
 }
 
 std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned_rows> & started,
@@ -79,9 +92,84 @@ std::vector<sample> samples_of(const step_plan & plan, const std::vector<planned
                 d.r              = p.r;
                 d.s              = p.s;
                 d.logits         = row_of(p, k, ctx, n_vocab);
+                d.negative       = negative_row_of(p, ctx, n_vocab);
                 const auto given = p.s->kind->given_token(*p.s, (size_t) k);
                 d.known          = given.has_value();
                 d.token          = given.value_or(-1);
+            }
+        }
+    }
+    return samples;
+}
+
+bool has_row_of_guess(const planned_rows & p, int32_t k) {
+    return p.i_drafts >= 0 && !p.s->over && p.s->draft.n_drawn == k;
+}
+
+std::vector<sample> samples_of_drafts(const step_plan & plan, int32_t k, llama_context * ctx) {
+    std::vector<sample> samples;
+    for (const planned_rows & p : plan.rows) {
+        if (has_row_of_guess(p, k)) {
+            sample & d = samples.emplace_back();
+            d.r        = p.r;
+            d.s        = p.s;
+            d.logits   = llama_get_logits_ith(ctx, p.i_drafts + k - 1);
+        }
+    }
+    return samples;
+}
+
+static const float * row_to_draw_from(const sample & d, int32_t n_vocab) {
+    return guided_row({d.logits, d.negative, n_vocab, d.s->plan.settings->sampling.guidance_scale});
+}
+
+void send_outside(std::vector<sample> & samples, int32_t n_vocab, outside_processor & processor) {
+    std::map<request *, outside_rows> rows;
+    const auto                        is_sent = [&](const sample & d) {
+        if (d.known || !d.s->plan.settings->processor || d.s->sampling.n_forced > 0) {
+            return false;
+        }
+        const float * const mixed = row_to_draw_from(d, n_vocab);
+        auto                row   = std::make_shared<outside_row>();
+        row->index                = d.s->index;
+        row->arguments            = d.s->plan.settings->processor;
+        row->tokens               = d.r->command->prompt;
+        row->tokens.insert(row->tokens.end(), d.s->generated.begin(), d.s->generated.end());
+        row->n_prompt = d.r->n_prompt();
+        row->logits.assign(d.logits, d.logits + n_vocab);
+        row->processed.assign(mixed, mixed + n_vocab);
+        d.s->outside = row;
+        d.r->n_outside++;
+        rows[d.r].push_back(std::move(row));
+        return true;
+    };
+    samples.erase(std::remove_if(samples.begin(), samples.end(), is_sent), samples.end());
+    for (auto & [r, list] : rows) {
+        processor.send(r->command->client, r->id, std::move(list));
+    }
+}
+
+// A sequence without cells has them again before its token is drawn, since that goes on from them.
+std::vector<sample> samples_from_outside(request_lists & requests, outside_processor & processor) {
+    const outside_rows  back = processor.take();
+    std::vector<sample> samples;
+    for (const auto & r : requests.active) {
+        for (sequence & s : r->sequences) {
+            if (s.outside && std::find(back.begin(), back.end(), s.outside) != back.end()) {
+                r->n_outside--;
+                unpark(*r, s);
+            }
+            if (!s.outside || !s.outside->is_back || !s.cells) {
+                continue;
+            }
+            sample & d  = samples.emplace_back();
+            d.r         = r.get();
+            d.s         = &s;
+            d.logits    = s.outside->logits.data();
+            d.processed = s.outside->processed.data();
+            r->times.outside += s.outside->t_us;
+            if (!s.outside->error.empty()) {
+                d.error = command_error("engine_error", s.outside->error, "logits_processor");
             }
         }
     }
@@ -214,7 +302,11 @@ static void sample_one(sample & d, const model_facts & facts) {
         read_logprobs(d, facts.vocab);
         return;
     }
-    sequence & s = *d.s;
+    if (d.error) {
+        return;
+    }
+    sequence &    s       = *d.s;
+    const int32_t n_vocab = llama_vocab_n_tokens(facts.vocab);
     try {
         if (!s.sampling.sampler) {
             make_sampler(*d.r, s, facts.model);
@@ -223,7 +315,7 @@ static void sample_one(sample & d, const model_facts & facts) {
             d.token = *(d.r->command->thought_end.end() - (std::ptrdiff_t) s.sampling.n_forced);
             s.sampling.sampler->force(d.token);
         } else {
-            d.token = draw(s, d.logits, facts.vocab);
+            d.token = draw(s, d.processed ? d.processed : row_to_draw_from(d, n_vocab), facts.vocab);
         }
         d.complete                 = s.sampling.sampler->complete();
         const generate_command & c = *d.r->command;
@@ -231,15 +323,19 @@ static void sample_one(sample & d, const model_facts & facts) {
             read_logprobs(d, facts.vocab);
         }
         if (c.entropies) {
-            d.entropy = entropy_of(d.logits, llama_vocab_n_tokens(facts.vocab));
+            d.entropy = entropy_of(d.logits, n_vocab);
         }
         if (c.has_logprob() && (c.n_logprobs < 0 || !c.raw)) { // the sum is of raw logprobs
             static thread_local std::vector<token_logprob> none;
-            d.score.logprob =
-                logprobs_of(d.logits, llama_vocab_n_tokens(facts.vocab), d.token, 0, none).logprob;
+            d.score.logprob = logprobs_of(d.logits, n_vocab, d.token, 0, none).logprob;
         }
     } catch (const command_error & e) {
-        d.error = e;
+        d.error = d.processed ? command_error("engine_error",
+                                              std::string("nothing may be drawn of what the logits processor "
+                                                          "has left: ") +
+                                                  e.what(),
+                                              "logits_processor")
+                              : e;
     } catch (const std::exception & e) {
         d.error = command_error("engine_error", e.what());
     }

@@ -11,21 +11,40 @@
 // Steps that are shorter than this share a write, since each write wakes the reader of our events, which takes a core
 static const int64_t t_write_us = 2000;
 // Time without a request, before idle prefixes are evicted: that takes milliseconds, and requests often follow at once
-static const int64_t t_quiet_us  = 50000;
-static const int64_t t_piece_us  = 2000;       // of copying idle prefixes, while nothing runs
-static const int64_t t_return_us = 1000000;    // without work, before freed memory is returned
-static const int64_t t_sleep_us  = 3600000000; // with nothing to do
-static const int64_t t_disk_us   = 100;        // between two looks for an answer of the disk
+static const int64_t t_quiet_us   = 50000;
+static const int64_t t_piece_us   = 2000;       // of copying idle prefixes, while nothing runs
+static const int64_t t_return_us  = 1000000;    // without work, before freed memory is returned
+static const int64_t t_sleep_us   = 3600000000; // with nothing to do
+static const int64_t t_outside_us = 1000000;    // with rows outside only, whose return wakes
+static const int64_t t_disk_us    = 100;        // between two looks for an answer of the disk
 
 scheduler::scheduler(const model_facts & facts, llama_context * ctx, const scheduler_params & params,
                      embedder & vectors)
     : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), cells(model.ctx),
       prefixes(cells, model.vocab, params.cache_cells, params.n_parallel, params.store),
       admits(params.n_parallel),
-      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), cells.facts.exact}),
+      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), cells.facts.exact},
+            model.vocab),
       decodes(ctx, params.n_batch, params.n_parallel), updates{model.vocab, prefixes.tree, out} {}
 
+// Whether the logits processor has rows, and has given none back whose sequence can go on.
+static bool waits_outside(const request_lists & requests) {
+    bool is_out = false;
+    for (const auto & r : requests.active) {
+        for (const sequence & s : r->sequences) {
+            if (s.outside && s.outside->is_back && s.cells) {
+                return false;
+            }
+            is_out = is_out || (s.outside && !s.outside->is_back);
+        }
+    }
+    return is_out;
+}
+
 void scheduler::run(command_reader & reader) {
+    if (params.processor) {
+        params.processor->when_back([&reader] { reader.wake(); });
+    }
     while (!input_ended || !idle()) {
         for (command & c : reader.take(patience_us())) {
             n_commands += c.what != command::status;
@@ -55,11 +74,12 @@ void scheduler::step() {
         end_full(*r, updates);
         pass_prune_points(*r, params.n_parallel, updates);
     }
+    take_from_outside();
     sweep(); // cancelled requests take no part in this step
     admits.preempt_later(requests, prefixes);
     admits.admit(requests, prefixes.tree);
     const step_plan plan = plans.plan(requests, prefixes, rows);
-    if (plan.empty()) {
+    if (plan.empty() && !waits_outside(requests)) {
         end_stuck(requests, updates);
     }
     for (const request * r : plan.begun) {
@@ -84,6 +104,7 @@ void scheduler::step() {
         write_out(!steady);
     }
     t_last_step = n_tokens > 0 ? ggml_time_us() - t_begin : 0;
+    plans.measured(plan, t_last_step);
     t_steps += t_last_step;
 }
 
@@ -119,11 +140,33 @@ void scheduler::sample_and_update(const step_plan & plan) {
         }
     }
     samples = samples_of(plan, started, model.ctx, n_vocab);
+    if (params.processor) {
+        send_outside(samples, n_vocab, *params.processor);
+    }
     sample_all(samples, model.facts, params.n_threads);
     take_samples(samples, updates);
+    for (int32_t k = 1; !(samples = samples_of_drafts(plan, k, model.ctx)).empty(); k++) {
+        sample_all(samples, model.facts, params.n_threads);
+        take_samples(samples, updates);
+    }
+    plans.count_guesses(plan);
     for (auto & r : requests.active) {
         report_progress(*r, updates);
     }
+}
+
+// Tokens of rows that the logits processor has given back: their sequences take part in steps again.
+void scheduler::take_from_outside() {
+    if (!params.processor) {
+        return;
+    }
+    std::vector<sample>                       samples = samples_from_outside(requests, *params.processor);
+    std::vector<std::shared_ptr<outside_row>> rows;
+    for (const sample & d : samples) {
+        rows.push_back(std::move(d.s->outside));
+    }
+    sample_all(samples, model.facts, params.n_threads);
+    take_samples(samples, updates);
 }
 
 // Texts that become vectors yield to sequences: in a step with sequences only a chunk of them is computed, and nothing if
@@ -144,10 +187,10 @@ void scheduler::fail_all(const std::string & message) {
     prefixes.tree.clear();
     for (auto & r : requests.active) {
         for (sequence & s : r->sequences) {
-            s.cells = nullptr;
+            s.cells = s.negative = nullptr;
         }
-        r->prompt.cells = nullptr;
-        r->n_live       = 0;
+        r->prompt.cells = r->prompt.negative = nullptr;
+        r->n_live                            = 0;
         fail_request(*r, command_error("engine_error", message), updates);
     }
     pin_again(requests, model.facts.n_ctx_seq);
@@ -293,6 +336,11 @@ void scheduler::report_status(const std::string & id) {
     report.n_step_tokens = n_step_tokens;
     report.t_steps       = t_steps;
     report.t_model       = decodes.t_all_us();
+    for (size_t i = 0; i < draft_source::n; i++) {
+        const std::string name = std::string("draft_") + draft_source::names[i];
+        report.guesses.emplace_back(name, plans.counts_of_guesses()[i].n_guessed);
+        report.guesses.emplace_back(name + "_accepted", plans.counts_of_guesses()[i].n_right);
+    }
     // Requests of later priorities yield, so they make no server full: they do not count as waiting.
     for (const auto & r : requests.queue) {
         report.n_queued += r->priority() == 0;
@@ -338,6 +386,11 @@ bool scheduler::waits_for_disk() const {
     return rested && !vectors.busy() && std::any_of(requests.active.begin(), requests.active.end(), waits);
 }
 
+// Whether the last step had nothing to do, and the logits processor has rows.
+bool scheduler::waits_for_outside() const {
+    return rested && !vectors.busy() && waits_outside(requests);
+}
+
 // Whether there was no request for a while, and freed memory is still to be returned.
 bool scheduler::is_quiet() const {
     return idle() && t_last_returned < t_last_busy && ggml_time_us() >= t_last_busy + t_return_us;
@@ -346,7 +399,7 @@ bool scheduler::is_quiet() const {
 // How long the loop may block for commands.
 int64_t scheduler::patience_us() const {
     if (!idle()) {
-        return waits_for_disk() ? t_disk_us : 0;
+        return waits_for_disk() ? t_disk_us : waits_for_outside() ? t_outside_us : 0;
     }
     if (prefixes.is_copying()) {
         return 0;

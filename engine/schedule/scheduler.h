@@ -21,6 +21,8 @@ struct scheduler_params {
     int32_t      cache_cells = 0;   // cells that idle prefixes may hold
     store_params store;             // for snapshots of evicted prefixes
     int          fd_out = 1;
+
+    outside_processor * processor = nullptr; // of logits; nullptr: there is none
 };
 
 class scheduler {
@@ -48,12 +50,14 @@ class scheduler {
     void    step();
     bool    decode(const step_plan & plan);
     void    sample_and_update(const step_plan & plan);
+    void    take_from_outside();
     void    step_vectors(const step_plan & plan);
     void    fail_all(const std::string & message);
     void    sweep();
     void    write_out(bool yield);
     bool    idle() const; // there is no request
     bool    waits_for_disk() const;
+    bool    waits_for_outside() const;
     bool    is_quiet() const;
     int64_t patience_us() const;
 

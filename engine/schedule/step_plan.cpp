@@ -41,7 +41,9 @@ std::string step_plan::to_string() const {
     }
     for (const planned_rows & p : rows) {
         text += p.r->id + "." + std::to_string(p.s->index) + ": " + row_name(p.i_row) +
-                (p.n_rows > 1 ? " and " + std::to_string(p.n_rows - 1) + " more" : "") + "\n";
+                (p.n_rows > 1 ? " and " + std::to_string(p.n_rows - 1) + " more" : "") +
+                (p.i_negative >= 0 ? ", negative " + row_name(p.i_negative) : "") +
+                (p.i_drafts >= 0 ? ", guesses from row " + std::to_string(p.i_drafts) : "") + "\n";
     }
     for (const planned_prompt & p : prompts) {
         text += p.r->id + ": completes its prompt with " + row_name(p.i_row) + "\n";

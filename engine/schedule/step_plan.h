@@ -22,10 +22,12 @@ struct sharing_sequence {
 
 // The rows of logits that a sequence is sampled or scored from; i_row -1: the row that the request has.
 struct planned_rows {
-    request *  r      = nullptr;
-    sequence * s      = nullptr;
-    int32_t    i_row  = -1;
-    int32_t    n_rows = 1;
+    request *  r          = nullptr;
+    sequence * s          = nullptr;
+    int32_t    i_row      = -1;
+    int32_t    n_rows     = 1;
+    int32_t    i_negative = -1; // behind the negative prompt; -1: the sequence is not guided
+    int32_t    i_drafts   = -1; // of the first guess at what comes next; -1: there is none
 };
 
 // A prompt whose last token is in this batch; i_row -1: the request has its row.

@@ -68,6 +68,25 @@ static void end_surplus(request & r, const update_context & to) {
     }
 }
 
+// The sequence takes its sample. A guess that was drawn stays, with its cell, if the sequence goes on behind it; else all
+// that are left are dropped, before another request could find their cells.
+static void take_one(sample & d, const update_context & to) {
+    sequence &   s        = *d.s;
+    const bool   is_guess = !s.draft.left.empty() && s.draft.left.front() == d.token;
+    const size_t n        = s.generated.size();
+    if (!is_guess) {
+        drop_draft(to.tree, s);
+    }
+    s.kind->take(d, to);
+    if (is_guess && s.cells && !s.over && !s.pruning.waits && s.generated.size() == n + 1 &&
+        s.generated.back() == d.token && !s.draft.left.empty()) {
+        s.draft.left.pop_front();
+        s.draft.n_drawn++;
+    } else {
+        drop_draft(to.tree, s);
+    }
+}
+
 void take_samples(std::vector<sample> & samples, const update_context & to) {
     for (sample & d : samples) {
         if (d.error && !d.r->failed) {
@@ -77,7 +96,7 @@ void take_samples(std::vector<sample> & samples, const update_context & to) {
             continue;
         }
         d.r->times.prefilled = d.r->times.prefilled ? d.r->times.prefilled : ggml_time_us();
-        d.s->kind->take(d, to);
+        take_one(d, to);
         end_surplus(*d.r, to);
     }
 }
@@ -155,10 +174,14 @@ void fail_request(request & r, const command_error & e, const update_context & t
 }
 
 void end_stuck(request_lists & requests, const update_context & to) {
-    if (requests.active.empty() || to.tree.counts().n_pinned == 0 || to.tree.counts().n_room() > 0) {
+    const cell_counts counts = to.tree.counts();
+    if (requests.active.empty() || counts.n_pinned == 0) {
         return;
     }
     request & r = *requests.active.front();
+    if (counts.n_room() >= r.n_sets()) {
+        return;
+    }
     for (sequence & s : r.sequences) {
         if (s.cells && r.n_live == 1) {
             s.kind->end(r, s, "length", to);
@@ -205,6 +228,10 @@ static done_report report_of(const request & r) {
     for (const sequence & s : r.sequences) {
         report.n_reasoning += (int64_t) s.output.n_reasoning;
     }
+    report.n_guessed    = r.drafts.n_guessed;
+    report.n_right      = r.drafts.n_right;
+    report.n_negative   = r.n_negative();
+    report.processor_ms = 1e-3 * (double) t.outside;
     if (r.command->finish.given || r.command->prune.keep > 0) {
         report.n_saved = r.pruning.n_saved;
     }
@@ -228,8 +255,11 @@ bool finish_request(request & r, record_list & history, const update_context & t
     if (!r.prefix_only()) {
         record known;
         known.id          = r.id;
+        known.client      = r.command->client;
+        known.key         = r.cells_key();
         known.n_bos       = r.command->n_bos;
         known.front_space = r.command->front_space;
+        known.n_first     = r.command->n_first;
         known.healed      = r.command->healed_bytes();
         known.add(r.command->prompt);
         for (const sequence & s : r.sequences) {

@@ -11,6 +11,7 @@ struct waiting {
     std::string id, client;
     size_t      n_prompt;
     int32_t     n = 1, priority = 0;
+    size_t      n_negative = 0; // more: its sequences are guided
 };
 
 struct admission_row {
@@ -91,6 +92,18 @@ static const admission_row table[] = {
      {{"a", "x", 1, 2}},
      {{"b", "x", 1, 9}, {"c", "x", 1}},
      "a b | c"},
+    {"a guided sequence takes two slots, and cells for both of its prompts",
+     146,
+     4,
+     {{"a", "x", 10}},
+     {{"b", "x", 10, 1, 0, 30}},
+     "a b |"},
+    {"a guided request does not fit that needs one cell more",
+     145,
+     4,
+     {{"a", "x", 10}},
+     {{"b", "x", 10, 1, 0, 30}},
+     "a | b"},
 };
 
 static void run(const admission_row & row) {
@@ -107,6 +120,8 @@ static void run(const admission_row & row) {
             a.prompt   = letters_of(r.n_prompt, letter++);
             a.n        = r.n;
             a.priority = r.priority;
+            a.guided   = r.n_negative > 0;
+            a.negative = letters_of(r.n_negative, 'z');
             w.ask(a);
         }
         if (list == &row.active) { // admitted alone, so they run, and have their cells

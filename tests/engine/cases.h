@@ -26,6 +26,8 @@ void add_sampler_cases(std::vector<test_case> & cases);
 void add_salt_cases(std::vector<test_case> & cases);
 void add_schema_cases(std::vector<test_case> & cases);
 void add_notation_cases(std::vector<test_case> & cases);
+void add_draft_cases(std::vector<test_case> & cases);
+void add_guidance_cases(std::vector<test_case> & cases);
 
 // The answer of --admits to one line, as text.
 std::string admit_line(const std::string & line);

@@ -78,6 +78,8 @@ int main(int argc, char ** argv) {
     add_salt_cases(cases);
     add_schema_cases(cases);
     add_notation_cases(cases);
+    add_guidance_cases(cases);
+    add_draft_cases(cases);
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const test_case & c : cases) {
             printf("%s\n", c.name.c_str());

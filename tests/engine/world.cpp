@@ -159,21 +159,23 @@ static model_facts facts_of(const world_params & p) {
 
 world::world(const world_params & p)
     : cells({p.n_cells, p.n_ids, p.recurrent, p.on_device, 8}),
-      prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)), admits(p.n_parallel), plans(planning(p)),
-      updates{vocab, prefixes.tree, out}, facts(facts_of(p)), n_parallel(p.n_parallel) {}
+      prefixes(cells, vocab, p.n_idle, p.n_parallel, storing(p)), admits(p.n_parallel),
+      plans(planning(p), vocab), updates{vocab, prefixes.tree, out}, facts(facts_of(p)),
+      n_parallel(p.n_parallel) {}
 
 static word_finder_ptr finder_of(const std::vector<std::string> & words) {
     return words.empty() ? nullptr : std::make_shared<const word_finder>(words);
 }
 
 request & world::ask(const asked & a) {
-    auto settings           = std::make_shared<sequence_settings>();
-    settings->n_min         = a.min_tokens;
-    settings->ends.finder   = finder_of(a.stop);
-    settings->ends.tokens   = a.stop_tokens;
-    settings->ends.shown    = a.returns_stop;
-    settings->banned.finder = finder_of(a.banned);
-    settings->loops         = a.loops;
+    auto settings                     = std::make_shared<sequence_settings>();
+    settings->n_min                   = a.min_tokens;
+    settings->ends.finder             = finder_of(a.stop);
+    settings->ends.tokens             = a.stop_tokens;
+    settings->ends.shown              = a.returns_stop;
+    settings->banned.finder           = finder_of(a.banned);
+    settings->loops                   = a.loops;
+    settings->sampling.guidance_scale = a.guided ? 2.0f : 1.0f;
     if (!a.then.empty()) {
         auto second         = std::make_shared<sequence_settings>(*settings);
         second->n_predict   = 2;
@@ -188,6 +190,10 @@ request & world::ask(const asked & a) {
 
     generate_command & g = *c.request;
     g.prompt             = letters::tokens(a.prompt);
+    g.negative           = letters::tokens(a.negative);
+    g.is_guided          = a.guided;
+    g.n_draft            = a.draft;
+    g.continue_from      = a.continues;
     g.common.settings    = settings;
     g.common.n_predict   = a.max_tokens;
     g.client             = a.client;
@@ -244,6 +250,33 @@ static llama_token next_token(const std::string & sampled, size_t & i) {
     return letters::token(letter);
 }
 
+// Each sequence has a row behind its prompt and its tokens, and a guided one a second one behind the negative prompt.
+void world::check_rows(const std::vector<planned_rows> & rows) const {
+    for (const planned_rows & p : rows) {
+        const sequence & s    = *p.s;
+        const auto       with = [&](const std::vector<llama_token> & prompt, size_t n) {
+            std::vector<llama_token> tokens = prompt;
+            for (size_t i = 0; i < n; i++) {
+                tokens.push_back(s.kind->token_at(s, i));
+            }
+            return tokens;
+        };
+        const size_t n_guessed = s.draft.left.size();
+        const size_t n         = (size_t) (s.cells->n_past() - p.r->n_prompt()) - n_guessed;
+        auto         expected  = with(p.r->command->prompt, n);
+        expected.insert(expected.end(), s.draft.left.begin(), s.draft.left.end());
+        expect(cells.tokens_of(s.cells->seq_id) == expected, "a row is behind other tokens");
+        expect(n_guessed == 0 || p.i_drafts >= 0, "guesses are of an earlier step");
+        expect(s.is_guided() == (s.negative != nullptr),
+               "a sequence lacks a set of cells, or has one too many");
+        if (s.negative) {
+            expect(n == s.generated.size() && p.i_negative >= 0, "a row is not the next one, or is alone");
+            expect(cells.tokens_of(s.negative->seq_id) == with(p.r->command->negative, n),
+                   "a negative row is behind other tokens");
+        }
+    }
+}
+
 void world::finish(const step_plan & plan, const std::string & sampled, int64_t t_us) {
     cells.decode(plan);
     plans.decoded(plan, t_us);
@@ -255,24 +288,40 @@ void world::finish(const step_plan & plan, const std::string & sampled, int64_t 
             all.push_back(started);
         }
     }
-    std::vector<sample> samples;
-    size_t              i = 0;
+    check_rows(all);
+    size_t     i      = 0;
+    const auto sample = [&](std::vector<::sample> & samples, const planned_rows & p, int32_t k) {
+        const auto given = p.s->kind->given_token(*p.s, (size_t) k);
+        ::sample & d     = samples.emplace_back();
+        d.r              = p.r;
+        d.s              = p.s;
+        d.known          = given.has_value();
+        d.token          = given ? *given : draws ? draws(*p.r, *p.s) : next_token(sampled, i);
+        d.greedy         = d.known && d.token != letters::token('z');
+        d.score          = {-0.5f, (float) d.token};
+        d.entropy        = (float) d.token;
+        d.logprobs       = "\"" + vocab.piece(d.token, true) + "\"";
+    };
+    std::vector<::sample> samples;
     for (const planned_rows & p : all) {
         for (int32_t k = 0; k < p.n_rows; k++) {
-            const auto given = p.s->kind->given_token(*p.s, (size_t) k);
-            sample &   d     = samples.emplace_back();
-            d.r              = p.r;
-            d.s              = p.s;
-            d.known          = given.has_value();
-            d.token          = given ? *given : next_token(sampled, i);
-            d.greedy         = d.known && d.token != letters::token('z');
-            d.score          = {-0.5f, (float) d.token};
-            d.entropy        = (float) d.token;
-            d.logprobs       = "\"" + vocab.piece(d.token, true) + "\"";
+            sample(samples, p, k);
         }
     }
-    expect(i == sampled.size() || sampled.back() == '*', "the test gives more letters than rows are sampled");
     take_samples(samples, updates);
+    for (int32_t k = 1; !samples.empty(); k++) {
+        samples.clear();
+        for (const planned_rows & p : plan.rows) {
+            if (has_row_of_guess(p, k)) {
+                check_rows({p});
+                sample(samples, p, 0);
+            }
+        }
+        take_samples(samples, updates);
+    }
+    plans.count_guesses(plan);
+    expect(i == sampled.size() || sampled.back() == '*', "the test gives more letters than rows are sampled");
+    plans.measured(plan, t_us);
     requests.active.remove_if([this](auto & r) { return finish_request(*r, history, updates); });
     expect_equal(std::to_string(cells.n_used()), std::to_string(prefixes.tree.counts().n_used),
                  "cells in use, as the memory has them and as the tree counts them");

@@ -7,6 +7,7 @@
 #include "schedule/planner.h"
 #include "schedule/update.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -71,6 +72,10 @@ struct asked {
     std::vector<llama_token> stop_tokens = {};
     bool                     return_ids = false, returns_stop = false, entropies = false;
     bool                     cache = true, logprobs = false, sum_logprobs = false, echo = false;
+    int32_t                  draft     = 0;
+    bool                     guided    = false;
+    std::string              negative  = ""; // empty: the prompt's last token
+    sequence_name            continues = {};
 };
 
 struct world_params {
@@ -85,7 +90,7 @@ class world {
   public:
     explicit world(const world_params & p = {});
 
-    // A command, in the queue.
+    // A command, in the queue; throws command_error.
     request & ask(const asked & a);
     // Adds sequences. fork: -1, or the index of the sequence that they fork, after its first `at` tokens.
     void extend(const std::string & id, int32_t n, int32_t fork = -1, int32_t at = -1);
@@ -93,7 +98,7 @@ class world {
     // Admits requests, plans a step, and writes the events of prompts that begin.
     step_plan plan();
     // Decodes the plan, which takes t_us microseconds, and updates. Each row that is sampled gets the next letter. With
-    // * at the end the letter before it serves any number of rows.
+    // * at the end the letter before it serves any number of rows. Fails where a row is not behind its sequence's tokens.
     void finish(const step_plan & plan, const std::string & sampled, int64_t t_us = 1000);
     // A whole step: plan and finish; returns the plan as text.
     std::string step(const std::string & sampled = "", int64_t t_us = 1000);
@@ -104,18 +109,24 @@ class world {
     // The ids of active requests, then of the queue: "a b | c".
     std::string lists() const;
 
-    letters              vocab;
-    test_cells           cells;
-    prefix_cache         prefixes;
-    row_list             rows;
-    record_list          history;
-    request_lists        requests;
-    admission            admits;
-    planner              plans;
-    std::string          out;
-    const update_context updates;
-    const model_facts    facts;
-    const int32_t        n_parallel;
+  private:
+    void check_rows(const std::vector<planned_rows> & rows) const;
+
+  public:
+    letters      vocab;
+    test_cells   cells;
+    prefix_cache prefixes;
+    // If it is there, of a sequence that is sampled the next token, in place of the letters of a step.
+    std::function<llama_token(const request &, const sequence &)> draws;
+    row_list                                                      rows;
+    record_list                                                   history;
+    request_lists                                                 requests;
+    admission                                                     admits;
+    planner                                                       plans;
+    std::string                                                   out;
+    const update_context                                          updates;
+    const model_facts                                             facts;
+    const int32_t                                                 n_parallel;
 };
 
 // One request by itself: the letters that its steps sample, and its events.

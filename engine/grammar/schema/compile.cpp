@@ -14,12 +14,16 @@
 namespace schema {
 
 static const size_t  n_max_unique    = 8; // values of a list whose items are in any order, each at most once
-static const size_t  n_max_listed    = 500;   // values of such a list
-static const int64_t n_max_composite = 10000; // lists and objects among the values of a place
-static const size_t  n_max_any       = 8;     // properties that may come in any order
-static const size_t  n_max_classes   = 64;    // of names, by the patterns that they match
-static const size_t  n_max_members   = 4000;  // named properties of an object
-static const size_t  n_max_contains  = 4;     // at one place
+static const size_t  n_max_listed    = 500;    // values of such a list
+static const int64_t n_max_composite = 10000;  // lists and objects among the values of a place
+static const size_t  n_max_any       = 8;      // properties that may come in any order
+static const size_t  n_max_classes   = 64;     // of names, by the patterns that they match
+static const size_t  n_max_members   = 4000;   // named properties of an object
+static const size_t  n_max_contains  = 4;      // at one place
+static const size_t  n_max_wanted    = 20;     // members of an object that opposites want
+static const size_t  n_max_wanted_free   = 3;  // of them those that may have any name
+static const size_t  n_max_wanted_values = 4;  // and those that ask for the value of the same member
+static const int64_t n_max_counted_free  = 64; // beside those that are wanted, where their number has a bound
 static const int64_t n_max_counted_states = 150000;
 static const size_t  n_far                = 19; // digits of a bound that no number comes near
 static const size_t  n_max_alternatives   = 64; // values; more of them are written as a tree
@@ -53,8 +57,47 @@ static const json single_types = {{{"type", "null"}},   {{"type", "boolean"}}, {
 
 namespace {
 
+struct nothing_fits : refusal {
+    using refusal::refusal;
+};
+
 using element  = grammar_element;
 using sequence = grammar_rules::sequence;
+
+// The rules of states that lead to one another: a state has its rule when it is first named, and each is written once.
+template <typename state> class state_rules {
+  public:
+    // cost: of a state, in the budget.
+    state_rules(grammar_rules & rules, work_budget & budget, int64_t cost)
+        : rules(rules), budget(budget), cost(cost) {}
+
+    element of(const state & at) {
+        const auto [entry, added] = made.emplace(at, -1);
+        if (added) {
+            entry->second = rules.add_rule(0);
+            open.push_back(&*entry);
+            budget.spend(cost);
+        }
+        return {element::rule, entry->second};
+    }
+
+    // A state that is to be written, and its rule; nullptr: all are.
+    const std::pair<const state, int32_t> * next() {
+        if (open.empty()) {
+            return nullptr;
+        }
+        const auto * const last = open.back();
+        open.pop_back();
+        return last;
+    }
+
+  private:
+    grammar_rules &                                      rules;
+    work_budget &                                        budget;
+    const int64_t                                        cost;
+    std::map<state, int32_t>                             made;
+    std::vector<const std::pair<const state, int32_t> *> open;
+};
 
 class compiler {
   public:
@@ -67,32 +110,38 @@ class compiler {
     }
 
     compiled make() {
-        begin();
-        return make({value_of({{&doc.root(), false}})});
+        return make([this] { return sequence{value_of({{&doc.root(), false}})}; });
     }
 
     compiled make(const call_schema & call) {
         form = call.form;
-        begin();
         if (!call.part.empty()) {
-            return make({value_of({{&doc.add(call.part, call.path), false}})});
+            const json & part = doc.add(call.part, call.path);
+            return make([&] { return sequence{value_of({{&part, false}})}; });
         }
         const terms all = together({{&doc.root(), false}, {&object_type, false}});
-        return make({form && form->quote.empty() ? call_of(all) : value_of(all)});
+        return make([&] { return sequence{form && form->quote.empty() ? call_of(all) : value_of(all)}; });
     }
 
   private:
     void begin() {
+        rules = {};
+        made.clear();
+        by_key.clear();
+        counted.clear();
         rules.add_rule(0);
         make_common();
     }
-    compiled make(const sequence & root) {
-        rules.add_alternative(0, root);
-        while (!todo.empty()) {
-            const auto [rule, all] = todo.back();
-            todo.pop_back();
-            write(rule, all);
-        }
+    compiled make(const std::function<sequence()> & root) {
+        do {
+            begin();
+            rules.add_alternative(0, root());
+            while (!todo.empty()) {
+                const auto [rule, all] = todo.back();
+                todo.pop_back();
+                write(rule, all);
+            }
+        } while (find_hollow());
         remove_endless();
         return {std::move(rules), {names.warnings.begin(), names.warnings.end()}};
     }
@@ -138,34 +187,54 @@ class compiler {
     bool                             write_unique(const shape & s, sequence & out);
     sequence                         like_items(const shape & s);
     sequence                         first_items(const shape & s, int64_t n);
-    std::optional<std::vector<json>> all_items(const shape & s);
-    bool                             write_counted_array(const shape & s, sequence & out);
-    bool                             write_object(const shape & s, sequence & out);
-    bool                             is_open(const shape & s, bool names_some);
+    std::optional<std::vector<json>> all_items(const shape & s, size_t i);
+    bool find_different(const shape & s, std::vector<json> & values, std::vector<std::set<size_t>> & by_rank);
+    bool write_counted_array(const shape & s, sequence & out);
+    std::vector<std::string> with_listed_names(const shape & s, std::vector<std::string> known);
+    bool                     write_object(const shape & s, sequence & out);
 
+    // How a member is written, with name and value, and which of those that are wanted it is then.
+    using way = std::pair<uint32_t, sequence>;
     struct member {
-        sequence written; // with name and value
-        bool     required;
+        std::vector<way> ways;
+        bool             required;
+        terms            what; // of the value
+    };
+    // Free members with the names of some that are wanted, and those of them that they are.
+    struct free_kind {
+        uint32_t named = 0, fits = 0;
+        element  written;
     };
     struct members {
         std::vector<member>    named;
         std::optional<element> free;
+        uint32_t wanted = 0, free_wanted = 0; // all that are wanted, and those that a free member may be
+        std::vector<free_kind> kinds;
         sequence               between, end, end_of_none;
         int64_t                low = 0, high = -1, top = 0; // counts; above top they are the same
         bool                   counted = false, any_order = false;
     };
-    using member_state = std::tuple<uint32_t, int64_t, bool>; // (next one, or set; number; none has come)
+    // (next one, or set; number; none has come; those wanted that have come)
+    using member_state = std::tuple<uint32_t, int64_t, bool, uint32_t>;
+    using writer       = std::function<std::optional<sequence>(const terms &)>; // of a member
 
     std::vector<std::pair<language, std::set<std::string>>>
                            divide_names(const shape & s, const std::vector<std::string> & named);
     std::optional<element> free_member(const shape & s, const std::vector<std::string> & named);
     bool                   find_members(const shape & s, const std::vector<std::string> & known,
                                         const std::set<std::string> & positive, std::vector<member> & out);
-    bool                   count_members(const shape & s, members & all);
-    element                write_members(const members & all);
-    void                   end_members(int32_t from, const member_state & key, const members & all);
-    void                   remove_endless();
-    std::string            find_cause(const std::vector<bool> & ends) const;
+    std::vector<way>       ways_of(const shape & s, const std::string & name, const terms & what,
+                                   const writer & write);
+    void find_wanted(const shape & s, const std::vector<std::string> & known, members & all);
+    void find_kinds(const shape & s, const std::vector<std::string> & known, const std::vector<size_t> & some,
+                    members & all);
+    bool count_members(const shape & s, members & all);
+    element     write_members(const members & all);
+    element     write_wanted(uint32_t found, bool first, int64_t left, const members & all);
+    void        end_members(int32_t from, const member_state & key, const members & all);
+    bool        find_hollow();
+    void        remove_endless();
+    std::string find_cause(const std::vector<bool> & ends) const;
 
     // calls
     element                 call_of(const terms & all);
@@ -191,6 +260,8 @@ class compiler {
     std::map<terms, int32_t>               made;
     std::vector<std::pair<int32_t, terms>> todo;
     std::map<std::string, element>         by_key;
+    std::set<terms>                        counted; // of members that need not be, but may count as some
+    std::set<terms>                        hollow;  // of those that no value fits
 
     element  any, any_text, character, space_rule, indent, never;
     sequence space, comma, colon, open_list, close_list, open_object, close_object;
@@ -253,13 +324,17 @@ void compiler::make_common() {
     }
 }
 
+// Those that say something.
+static terms speaking(terms all) {
+    const auto says_nothing = [](const term & t) {
+        return t.what->is_boolean() && t.what->get<bool>() != t.negated;
+    };
+    all.erase(std::remove_if(all.begin(), all.end(), says_nothing), all.end());
+    return all;
+}
+
 element compiler::value_of(const terms & given_terms) {
-    terms all;
-    for (const term & t : given_terms) {
-        if (!(t.what->is_boolean() && t.what->get<bool>() != t.negated)) {
-            all.push_back(t);
-        }
-    }
+    const terms all = speaking(given_terms);
     if (all.empty()) {
         return any;
     }
@@ -280,7 +355,10 @@ void compiler::write(int32_t to, const terms & all) {
             write_shape(to, s, seen);
         }
     } catch (const grammar_error & e) {
-        throw grammar_error(place_of(all) + e.what());
+        const std::string place = place_of(all);
+        throw grammar_error(
+            (place.empty() && names.last_read() != nullptr ? place_of({{names.last_read(), false}}) : place) +
+            e.what());
     }
 }
 
@@ -329,8 +407,7 @@ void compiler::write_shape(int32_t to, const shape & s, std::set<std::string> & 
         return;
     }
     const auto other = [&s](const json & value) {
-        return std::any_of(s.other_than.begin(), s.other_than.end(),
-                           [&](const json & v) { return same(v, value); });
+        return std::find(s.other_than.begin(), s.other_than.end(), value) != s.other_than.end();
     };
     if ((s.types & of_null) != 0 && !other(nullptr)) {
         add("vnull", text("null"));
@@ -598,43 +675,62 @@ sequence compiler::first_items(const shape & s, int64_t n) {
 }
 
 // All values that an item may be; nullopt: they are no list of constants.
-std::optional<std::vector<json>> compiler::all_items(const shape & s) {
-    const terms all = names.item(s, 0);
-    if (all.empty() || !s.contains.empty() || count_first(s) > 0) {
+std::optional<std::vector<json>> compiler::all_items(const shape & s, size_t i) {
+    const terms all = names.item(s, i);
+    if (all.empty()) {
         return std::nullopt;
     }
-    std::vector<json> values;
-    const auto        add = [&values](const json & v) {
-        const bool is_new =
-            values.size() <= n_max_listed &&
-            std::none_of(values.begin(), values.end(), [&v](const json & k) { return same(k, v); });
-        if (is_new) {
-            values.push_back(v);
-        }
-    };
+    std::vector<json>     values;
+    std::set<std::string> seen;
     for (const shape & one : names.shapes(all)) {
         if (!one.values && ((one.types & ~(of_null | of_boolean)) != 0 || !one.other_than.empty())) {
             return std::nullopt;
         }
         for (const json & v : one.values ? *one.values : std::vector<json>{nullptr, true, false}) {
-            if (one.values || (one.types & type_of(v)) != 0) {
-                add(v);
+            const bool fits = one.values || (one.types & type_of(v)) != 0;
+            if (fits && values.size() <= n_max_listed && seen.insert(names.text_of(v)).second) {
+                values.push_back(v);
             }
         }
     }
     return values.size() > n_max_listed ? std::nullopt : std::optional(values);
 }
 
+// The values of items that must differ: all of them, and those that each item may be, by rank; the last ones are those of
+// all further items. False: there is no list of them.
+bool compiler::find_different(const shape & s, std::vector<json> & values,
+                              std::vector<std::set<size_t>> & by_rank) {
+    std::map<std::string, size_t> known;
+    const auto                    n_first = (int64_t) count_first(s);
+    const int64_t                 n = s.max_items < 0 ? n_first + 1 : std::min(s.max_items, n_first + 1);
+    for (int64_t i = 0; i < n; i++) {
+        const auto found = all_items(s, (size_t) i);
+        if (!found) {
+            return false;
+        }
+        by_rank.emplace_back();
+        for (const json & v : *found) {
+            const auto [entry, added] = known.emplace(names.text_of(v), values.size());
+            by_rank.back().insert(entry->second);
+            if (added) {
+                values.push_back(v);
+            }
+        }
+    }
+    return n_first == 0 || values.size() <= n_max_unique;
+}
+
 // Items that are all different. False: the keyword is left out.
 bool compiler::write_unique(const shape & s, sequence & out) {
-    const auto found = all_items(s);
-    if (!found) {
+    std::vector<json>             values;
+    std::vector<std::set<size_t>> by_rank;
+    if (!find_different(s, values, by_rank)) {
+        const std::string most = std::to_string(count_first(s) > 0 ? n_max_unique : n_max_listed);
         names.refuse(*s.unique, "uniqueItems",
-                     "items that must differ have a rule only where they are an enum of at most " +
-                         std::to_string(n_max_listed) + " values");
+                     "items that must differ have a rule only where they are an enum of at most " + most +
+                         " values");
         return false;
     }
-    const std::vector<json> & values = *found;
     // in any order: a state for each set of values; in their own order: one for each value
     const bool any_order = values.size() <= n_max_unique;
     if (!any_order) {
@@ -643,33 +739,46 @@ bool compiler::write_unique(const shape & s, sequence & out) {
     }
     const auto n    = (int64_t) values.size();
     const auto most = s.max_items < 0 ? n : std::min(s.max_items, n);
-    using state     = std::pair<uint32_t, int64_t>; // (set, or first index that may come; number of items)
-    std::map<state, int32_t> made_states;
-    std::vector<state>       open;
-    const auto               state_of = [&](const state & at) {
-        const auto [entry, added] = made_states.emplace(at, -1);
-        if (added) {
-            entry->second = rules.add_rule(0);
-            open.push_back(at);
-            budget.spend(20);
+    // how many items `contains` has found: those that may fit for its lower bound, those that surely do for the upper one
+    using counts = std::vector<int64_t>;
+    using state =
+        std::tuple<uint32_t, int64_t, counts>; // (set, or first index that may come; number of items; found)
+    const auto with = [&](counts found_so_far, int64_t count, const json & value) {
+        for (size_t c = 0; c < s.contains.size(); c++) {
+            const term & t = s.contains[c].what;
+            if (count < s.contains[c].from) {
+                continue;
+            }
+            found_so_far[2 * c] += names.is_valid(value, t);
+            found_so_far[2 * c + 1] += !names.is_valid(value, term{t.what, !t.negated});
         }
-        return rule(entry->second);
+        return found_so_far;
     };
-    const element first = state_of({0, 0});
-    while (!open.empty()) {
-        const auto [set, count] = open.back();
-        open.pop_back();
-        const int32_t from = made_states[{set, count}];
+    const auto is_enough = [&](const counts & found_so_far) {
+        bool out = true;
+        for (size_t c = 0; c < s.contains.size(); c++) {
+            const auto & [low, high] = std::tie(s.contains[c].low, s.contains[c].high);
+            out = out && found_so_far[2 * c] >= low && (high < 0 || found_so_far[2 * c + 1] <= high);
+        }
+        return out;
+    };
+    state_rules<state> states(rules, budget, 20);
+    const element      first = states.of({0, 0, counts(2 * s.contains.size())});
+    while (const auto * const next = states.next()) {
+        const auto & [set, count, found_so_far] = next->first;
+        const int32_t from                      = next->second;
         for (uint32_t i = any_order ? 0 : set; i < values.size() && count < most; i++) {
-            if (any_order && (set >> i & 1) != 0) {
+            const auto & fit = by_rank[std::min((size_t) count, by_rank.size() - 1)];
+            if ((any_order && (set >> i & 1) != 0) || fit.count(i) == 0) {
                 continue;
             }
             sequence item = count > 0 ? comma : sequence{};
             write_literal(item, values[i]);
-            item.push_back(state_of({any_order ? set | 1u << i : i + 1, count + 1}));
+            item.push_back(states.of(
+                {any_order ? set | 1u << i : i + 1, count + 1, with(found_so_far, count, values[i])}));
             rules.add_alternative(from, item);
         }
-        if (count >= s.min_items) {
+        if (count >= s.min_items && is_enough(found_so_far)) {
             rules.add_alternative(from, count > 0 ? close_list : text("]"));
         }
     }
@@ -677,19 +786,25 @@ bool compiler::write_unique(const shape & s, sequence & out) {
     return true;
 }
 
+// Whether an item may be counted, where n are.
+static bool has_room(const shape::contained & c, int64_t i, int64_t n) {
+    return i >= c.from && (c.high < 0 || n < c.high);
+}
+
 // An array of which some items must fit schemas of `contains`: a state for each number of items, and of those that fit
 // each schema.
 bool compiler::write_counted_array(const shape & s, sequence & out) {
     std::vector<shape::contained> counted;
-    int64_t                       n_states = 1;
+    int64_t                       n_states = 1, from = 0;
     for (const auto & c : s.contains) {
         if (c.low > 0 || c.high >= 0) {
             counted.push_back(c);
             n_states = std::min<int64_t>(n_states * (std::max(c.low, c.high) + 1), 1 << 30);
+            from     = std::max(from, c.from);
         }
     }
     const auto    n_first = (int64_t) count_first(s);
-    const int64_t cap     = std::max({n_first, s.min_items, s.max_items});
+    const int64_t cap     = std::max({n_first, s.min_items, s.max_items, from});
     n_states *= (cap + 1) << counted.size();
     if (counted.size() > n_max_contains || n_states > n_max_counted_states) {
         names.refuse(*s.contains[0].place, "contains", "beside counts this large it has no rule here");
@@ -704,30 +819,20 @@ bool compiler::write_counted_array(const shape & s, sequence & out) {
     }
     using counts     = std::vector<int64_t>; // numbers above the bounds are the same, or too many
     using item_state = std::tuple<int64_t, counts, bool>;
-    std::map<item_state, int32_t> made_states;
-    std::vector<item_state>       open;
-    const auto                    state_of = [&](int64_t i, const counts & n, bool first) {
-        const item_state key      = {std::min(i, cap), n, first};
-        const auto [entry, added] = made_states.emplace(key, -1);
-        if (added) {
-            entry->second = rules.add_rule(0);
-            open.push_back(key);
-            budget.spend(20);
-        }
-        return rule(entry->second);
+    state_rules<item_state> states(rules, budget, 20);
+    const auto              state_of = [&](int64_t i, const counts & n, bool first) {
+        return states.of({std::min(i, cap), n, first});
     };
     const element begin = state_of(0, counts(counted.size()), true);
-    while (!open.empty()) {
-        const auto key           = open.back();
-        const auto [i, n, first] = key;
-        open.pop_back();
-        const int32_t from   = made_states[key];
-        bool          enough = i >= s.min_items;
+    while (const auto * const next = states.next()) {
+        const auto & [i, n, first] = next->first;
+        const int32_t at           = next->second;
+        bool          enough       = i >= s.min_items;
         for (size_t c = 0; c < counted.size(); c++) {
             enough = enough && n[c] >= counted[c].low;
         }
         if (enough) {
-            rules.add_alternative(from, first ? text("]") : close_list);
+            rules.add_alternative(at, first ? text("]") : close_list);
         }
         if (s.max_items >= 0 && i >= s.max_items) {
             continue;
@@ -741,16 +846,16 @@ bool compiler::write_counted_array(const shape & s, sequence & out) {
                 const shape::contained & one = counted[c];
                 if ((fits >> c & 1) != 0) {
                     all.push_back(one.what);
-                    may      = may && (one.high < 0 || n[c] < one.high);
+                    may      = may && has_room(one, i, n[c]);
                     after[c] = std::min(n[c] + 1, std::max(one.low, one.high));
-                } else if (one.high >= 0) { // else it does not matter that it is not counted
+                } else if (one.high >= 0 && i >= one.from) { // else it does not matter that it is not counted
                     all.push_back({one.what.what, !one.what.negated});
                 }
             }
             if (may) {
-                rules.add_alternative(from, joined({first ? sequence{} : comma,
-                                                    {value_of(together(all))},
-                                                    {state_of(i + 1, after, false)}}));
+                rules.add_alternative(at, joined({first ? sequence{} : comma,
+                                                  {value_of(together(all))},
+                                                  {state_of(i + 1, after, false)}}));
             }
         }
     }
@@ -774,23 +879,6 @@ static std::map<std::string, const json *> patterns_of(const shape & s) {
         }
     }
     return out;
-}
-
-// Whether names may come that neither `properties` nor a pattern names.
-bool compiler::is_open(const shape & s, bool names_some) {
-    bool says = given.open, closes = names_some;
-    for (const auto & [expression, at] : patterns_of(s)) { // any name may fit one that is not known
-        says = says || names.pattern(expression, *at, "patternProperties") == nullptr;
-    }
-    for (const part & one : s.objects) {
-        closes = closes || (one.positive &&
-                            (one.what->contains("patternProperties") || one.what->contains("properties")));
-        says   = says || (one.positive && one.what->contains("additionalProperties"));
-    }
-    const auto says_rest = [](const shape::unevaluated & r) {
-        return r.what->contains("unevaluatedProperties");
-    };
-    return says || !closes || std::any_of(s.rest.begin(), s.rest.end(), says_rest);
 }
 
 // All names that are none of these, divided by the patterns that they match.
@@ -824,7 +912,7 @@ compiler::divide_names(const shape & s, const std::vector<std::string> & named) 
 // A member whose name is not known; nullopt: there is none.
 std::optional<element> compiler::free_member(const shape & s, const std::vector<std::string> & named) {
     std::vector<sequence> alternatives;
-    const bool            open = is_open(s, !named.empty());
+    const bool            open = names.is_open(s);
     for (const auto & [texts, matched] : divide_names(s, named)) {
         const terms all = names.free_property(s, matched);
         if (texts.empty() || (matched.empty() && !open) || is_never(all) || names.is_empty(all, 1)) {
@@ -866,7 +954,7 @@ static std::vector<std::string> names_of(const shape & s, std::set<std::string> 
         }
     }
     for (const std::string & name : s.required) {
-        add(name, s.required_positive.has(name));
+        add(name, s.named.has(name));
     }
     return known;
 }
@@ -878,31 +966,170 @@ bool compiler::find_members(const shape & s, const std::vector<std::string> & kn
         throw grammar_error("it is too large: an object has more than " + std::to_string(n_max_members) +
                             " properties");
     }
+    const bool is_open = names.is_open(s);
     for (const std::string & name : known) {
         terms all = names.property(s, name);
         budget.spend(10 + (int64_t) all.size());
         const auto allows = [&](const term & t) { return names.is_valid(json(name), t); };
-        const bool absent = is_never(all) || names.is_empty(all, 1) ||
-                            (!given.open && positive.count(name) == 0) ||
+        const bool absent = is_never(all) || names.is_empty(all, 1) || hollow.count(all) > 0 ||
+                            (!is_open && positive.count(name) == 0) ||
                             !std::all_of(s.names.begin(), s.names.end(), allows);
         if (absent && s.required.has(name)) {
             return false;
         }
         if (!absent) {
-            out.push_back({joined({name_literal(name), colon, {value_of(all)}}), s.required.has(name)});
+            const auto write = [&](const terms & what) {
+                return std::optional(joined({name_literal(name), colon, {value_of(what)}}));
+            };
+            out.push_back({ways_of(s, name, all, write), s.required.has(name), all});
         }
     }
     return true;
 }
 
+// The ways to write a member: as it is, and as those of the wanted ones that it may be.
+std::vector<compiler::way> compiler::ways_of(const shape & s, const std::string & name, const terms & what,
+                                             const writer & write) {
+    uint32_t sure = 0, maybe = 0;
+    size_t   n_maybe = 0;
+    for (size_t i = 0; i < std::min(s.wanted_members.size(), n_max_wanted); i++) {
+        const auto & one = s.wanted_members[i];
+        if (!names.is_sure(json(name), one.name)) {
+            continue;
+        }
+        n_maybe += one.value ? 1 : 0;
+        (one.value ? maybe : sure) |= 1u << i;
+    }
+    if (n_maybe > n_max_wanted_values) {
+        throw grammar_error("it is too large: " + std::to_string(n_maybe) +
+                            " opposites speak of one property");
+    }
+    std::vector<way> out;
+    for (uint32_t some = maybe;; some = (some - 1) & maybe) { // all sets of them
+        terms all = what;
+        for (size_t i = 0; i < s.wanted_members.size(); i++) {
+            if ((some >> i & 1) != 0) {
+                all.push_back(*s.wanted_members[i].value);
+            }
+        }
+        all                = together(all);
+        const bool is_any  = some == 0;
+        const auto written = !is_any && names.is_empty(all, 1) ? std::nullopt : write(all);
+        if (written) {
+            out.emplace_back(sure | some, *written);
+        }
+        if (is_any) {
+            return out;
+        }
+    }
+}
+
+// What is still wanted beside the members that come anyway, and the free members that may be so.
+void compiler::find_wanted(const shape & s, const std::vector<std::string> & known, members & all) {
+    const auto drop = [&](size_t i) {
+        names.refuse(*s.wanted_members[i].place, s.wanted_members[i].keyword,
+                     "the opposite of this keyword has no rule beside others of its kind");
+    };
+    for (size_t i = 0; i < s.wanted_members.size(); i++) {
+        if (i < n_max_wanted) {
+            all.wanted |= 1u << i;
+        } else {
+            drop(i);
+        }
+    }
+    for (const member & m : all.named) {
+        for (uint32_t anyway = all.wanted; m.required && anyway != 0; anyway = 0) {
+            for (const way & one : m.ways) {
+                anyway &= one.first;
+            }
+            all.wanted &= ~anyway;
+        }
+    }
+    std::vector<size_t> some; // that a free member may be
+    for (size_t i = 0; i < n_max_wanted && all.free; i++) {
+        if ((all.wanted >> i & 1) == 0) {
+            continue;
+        }
+        shape with = s;
+        budget.spend(10 + s.size());
+        with.names.push_back(s.wanted_members[i].name);
+        if (!free_member(with, known)) {
+            continue;
+        }
+        if (some.size() < n_max_wanted_free) {
+            some.push_back(i);
+            all.free_wanted |= 1u << i;
+        } else {
+            drop(i);
+            all.wanted &= ~(1u << i);
+        }
+    }
+    if (!some.empty()) {
+        find_kinds(s, known, some, all);
+    }
+}
+
+// The kinds of free members, by the wanted ones that they may be.
+void compiler::find_kinds(const shape & s, const std::vector<std::string> & known,
+                          const std::vector<size_t> & some, members & all) {
+    for (size_t set = 0; set >> some.size() == 0; set++) { // those whose names it may have
+        for (size_t is = set;; is = (is - 1) & set) {      // and whose values
+            shape     made = s;
+            free_kind kind;
+            bool      is_needed = true;
+            budget.spend(10 + s.size());
+            for (size_t k = 0; k < some.size(); k++) {
+                const auto &   one   = s.wanted_members[some[k]];
+                const uint32_t bit   = 1u << some[k];
+                const bool     named = (set >> k & 1) != 0, fits = (is >> k & 1) != 0;
+                made.names.push_back({one.name.what, one.name.negated != !named});
+                kind.named |= named ? bit : 0;
+                kind.fits |= fits ? bit : 0;
+                is_needed = is_needed && (!named || fits || one.value);
+                if (fits && one.value) {
+                    made.objects.push_back({names.others_as(*one.value), false, {}});
+                }
+            }
+            if (const auto found = is_needed ? free_member(made, known) : std::nullopt) {
+                kind.written = *found;
+                all.kinds.push_back(kind);
+            }
+            if (is == 0) {
+                break;
+            }
+        }
+    }
+}
+
+// Adds names that propertyNames lists, where names that nobody gives would have to be counted.
+std::vector<std::string> compiler::with_listed_names(const shape & s, std::vector<std::string> known) {
+    if (s.names.empty() || s.min_properties <= (int64_t) known.size() + 1 || !names.is_open(s)) {
+        return known;
+    }
+    std::set<std::string> seen(known.begin(), known.end());
+    const auto            shapes = names.shapes(together(s.names));
+    const bool            listed = std::all_of(shapes.begin(), shapes.end(), [](const shape & one) {
+        return one.values && one.values->size() <= n_max_listed;
+    });
+    for (const shape & one : listed ? shapes : std::vector<shape>()) {
+        for (const json & name : *one.values) {
+            if (name.is_string() && seen.insert(name.get<std::string>()).second) {
+                known.push_back(name.get<std::string>());
+            }
+        }
+    }
+    return known;
+}
+
 bool compiler::write_object(const shape & s, sequence & out) {
     std::set<std::string>          positive;
-    const std::vector<std::string> known = names_of(s, positive);
+    const std::vector<std::string> known = with_listed_names(s, names_of(s, positive));
     members                        all;
     if (!find_members(s, known, positive, all.named)) {
         return false;
     }
-    all.free        = free_member(s, known);
+    all.free = free_member(s, known);
+    find_wanted(s, known, all);
     all.low         = s.min_properties;
     all.high        = s.max_properties;
     all.between     = comma;
@@ -936,6 +1163,11 @@ bool compiler::count_members(const shape & s, members & all) {
     }
     all.counted = all.low > n_required || (all.high >= 0 && (all.free || all.high < n_named));
     all.top     = all.high >= 0 ? all.high : std::max<int64_t>(all.low, n_required);
+    for (const member & m : all.low > n_required ? all.named : std::vector<member>()) {
+        if (!m.required) {
+            counted.insert(m.what);
+        }
+    }
     if (all.counted && std::min(all.top, n_named + 1) * (n_named + 1) > 100000) {
         throw grammar_error("it is too large: its properties are counted to " + std::to_string(all.top));
     }
@@ -944,43 +1176,34 @@ bool compiler::count_members(const shape & s, members & all) {
 
 // Rules for what may follow: one for each next property, or set of those that have come, and number of members.
 element compiler::write_members(const members & all) {
-    std::map<member_state, int32_t> made_states;
-    std::vector<member_state>       open;
-    const auto                      state_of = [&](uint32_t at, int64_t n, bool first) {
-        const member_state key    = {at, all.counted ? std::min(n, all.top) : 0, first};
-        const auto [entry, added] = made_states.emplace(key, -1);
-        if (added) {
-            entry->second = rules.add_rule(0);
-            open.push_back(key);
-            budget.spend(10);
-        }
-        return rule(entry->second);
+    state_rules<member_state> states(rules, budget, 10);
+    const auto                state_of = [&](uint32_t at, int64_t n, bool first, uint32_t found) {
+        return states.of({at, all.counted ? std::min(n, all.top) : 0, first, found & all.wanted});
     };
     uint32_t required = 0;
     for (size_t i = 0; i < all.named.size() && all.any_order; i++) {
         required |= all.named[i].required ? 1u << i : 0u;
     }
     const auto    n     = (uint32_t) all.named.size();
-    const element begin = state_of(0, 0, true);
-    while (!open.empty()) {
-        const member_state key        = open.back();
-        const auto [at, count, first] = key;
-        open.pop_back();
-        const int32_t  from    = made_states[key];
-        const sequence between = first ? sequence{} : all.between;
-        const bool     room    = !all.counted || all.high < 0 || count < all.high;
+    const element begin = state_of(0, 0, true, 0);
+    while (const auto * const state = states.next()) {
+        const auto & [at, count, first, found] = state->first;
+        const int32_t  from                    = state->second;
+        const sequence between                 = first ? sequence{} : all.between;
+        const bool     room                    = !all.counted || all.high < 0 || count < all.high;
         for (uint32_t i = all.any_order ? 0 : at; i < (all.any_order ? n : std::min(n, at + 1)); i++) {
             const bool has_come = all.any_order && (at >> i & 1) != 0;
-            if (room && !has_come) {
-                const element next = state_of(all.any_order ? at | 1u << i : at + 1, count + 1, false);
-                rules.add_alternative(from, joined({between, all.named[i].written, {next}}));
+            for (const way & one : room && !has_come ? all.named[i].ways : std::vector<way>()) {
+                const uint32_t to   = all.any_order ? at | 1u << i : at + 1;
+                const element  next = state_of(to, count + 1, false, found | one.first);
+                rules.add_alternative(from, joined({between, one.second, {next}}));
             }
             if (!all.any_order && !all.named[i].required) {
-                rules.add_alternative(from, {state_of(at + 1, count, first)});
+                rules.add_alternative(from, {state_of(at + 1, count, first, found)});
             }
         }
         if (all.any_order ? (at & required) == required : at == n) {
-            end_members(from, key, all);
+            end_members(from, state->first, all);
         }
     }
     return begin;
@@ -988,18 +1211,51 @@ element compiler::write_members(const members & all) {
 
 // Where all that is required has come: free members, and the end.
 void compiler::end_members(int32_t from, const member_state & key, const members & all) {
-    const auto [at, count, first] = key;
-    const int64_t missing         = all.counted ? all.low - count : 0;
+    const auto [at, count, first, found] = key;
+    const int64_t missing                = all.counted ? all.low - count : 0;
     (void) at;
+    const int64_t left = all.counted && all.high >= 0 ? std::min<int64_t>(all.high - count, INT32_MAX) : -1;
+    if (found != all.wanted) {
+        if ((all.wanted & ~found & ~all.free_wanted) == 0 && missing <= 1 && left != 0) {
+            rules.add_alternative(from, {write_wanted(found, first, left, all)});
+        }
+        return;
+    }
     if (missing <= 0) {
         rules.add_alternative(from, first ? all.end_of_none : all.end);
     }
-    const int64_t left = all.counted && all.high >= 0 ? std::min<int64_t>(all.high - count, INT32_MAX) : -1;
     if (all.free && missing <= 1 && left != 0) { // two free names might be equal
         const element more =
             rules.repeat(joined({all.between, {*all.free}}), 0, left < 0 ? -1 : (int32_t) left - 1, 0);
         rules.add_alternative(from, joined({first ? sequence{} : all.between, {*all.free, more}, all.end}));
     }
+}
+
+// Free members until all that are wanted have come. Two might have the same name, of which the last one counts: a member
+// that has the name of one that is wanted, and is not so, begins its search anew.
+// found: those that named members were. left: how many there may be, or -1.
+element compiler::write_wanted(uint32_t found, bool first, int64_t left, const members & all) {
+    if (left > n_max_counted_free) {
+        throw grammar_error("it is too large: its properties are counted to " + std::to_string(left));
+    }
+    using state =
+        std::tuple<uint32_t, bool, int64_t>; // (those that have come; no member has; how many there may be)
+    state_rules<state> states(rules, budget, 10);
+    const element      begin = states.of({found, first, left});
+    while (const auto * const now = states.next()) {
+        const auto & [come, none, room] = now->first;
+        if (come == all.wanted) {
+            rules.add_alternative(now->second, all.end);
+        }
+        for (const free_kind & kind : room != 0 ? all.kinds : std::vector<free_kind>()) {
+            const uint32_t next = found | (come & ~kind.named) | kind.fits;
+            rules.add_alternative(
+                now->second,
+                joined({none ? sequence{} : all.between,
+                        {kind.written, states.of({next, false, std::max<int64_t>(room, 0) - 1})}}));
+        }
+    }
+    return begin;
 }
 
 //
@@ -1048,8 +1304,7 @@ bool compiler::write_call(const shape & s, sequence & out) {
     const std::vector<std::string> known = names_of(s, positive);
     members                        all;
     const auto                     allows_name = [&](const std::string & name) {
-        const bool is_known = std::find(known.begin(), known.end(), name) != known.end();
-        return (is_known ? given.open || positive.count(name) > 0 : is_open(s, !known.empty())) &&
+        return (positive.count(name) > 0 || names.is_open(s)) &&
                std::all_of(s.names.begin(), s.names.end(),
                            [&](const term & t) { return names.is_valid(json(name), t); });
     };
@@ -1060,11 +1315,12 @@ bool compiler::write_call(const shape & s, sequence & out) {
             }
             const terms what    = names.property(s, m.name);
             const bool  is_here = allows_name(m.name) && !is_never(what) && !names.is_empty(what, 1);
-            const std::optional<sequence> written = is_here ? argument(m, what) : std::nullopt;
-            const bool                    needed  = required || s.required.has(m.name);
+            const auto  write   = [&](const terms & all_of_it) { return argument(m, all_of_it); };
+            const auto  ways    = is_here ? ways_of(s, m.name, what, write) : std::vector<way>();
+            const bool  needed  = required || s.required.has(m.name);
             writable.insert(m.name);
-            if (written) {
-                all.named.push_back({*written, needed});
+            if (!ways.empty()) {
+                all.named.push_back({ways, needed, {}});
             } else if (needed) {
                 unwritable = is_here ? m.name : unwritable;
                 return false;
@@ -1077,6 +1333,7 @@ bool compiler::write_call(const shape & s, sequence & out) {
             return false;
         }
     }
+    find_wanted(s, known, all);
     all.low  = std::max<int64_t>(s.min_properties, form->at_least_one && !form->members.empty() ? 1 : 0);
     all.high = s.max_properties;
     const bool spaces = form->space && given.space != options::compact;
@@ -1161,12 +1418,26 @@ std::optional<sequence> compiler::argument(const call_form::member & m, const te
 // rules without an end
 //
 
+// Whether members that nobody can write were counted. They are known then, and all rules must be made again.
+bool compiler::find_hollow() {
+    const size_t            n_before = hollow.size();
+    const std::vector<bool> ends     = counted.empty() ? std::vector<bool>() : rules.find_ending();
+    for (const terms & all : counted) {
+        const auto found = made.find(speaking(all));
+        if (found != made.end() && !ends[found->second]) {
+            hollow.insert(all);
+        }
+    }
+    return hollow.size() > n_before;
+}
+
 // An alternative that no finite text fits would let a text begin that can never end.
 void compiler::remove_endless() {
     if (const std::vector<bool> ends = rules.find_ending(); !ends[0]) {
-        throw refusal(unwritable.empty()
-                          ? find_cause(ends) + "no value fits it"
-                          : "the model's template cannot write the argument \"" + unwritable + "\"");
+        if (!unwritable.empty()) {
+            throw refusal("the model's template cannot write the argument \"" + unwritable + "\"");
+        }
+        throw nothing_fits(find_cause(ends) + "no value fits it");
     }
     rules.remove_endless();
 }
@@ -1203,8 +1474,26 @@ std::string compiler::find_cause(const std::vector<bool> & ends) const {
 
 } // namespace
 
+// make: what compiles with some options. Says so where only what is narrower here than in the standard admits no value.
+static compiled compile(const options & given, const std::function<compiled(const options &)> & make) {
+    try {
+        return make(given);
+    } catch (const nothing_fits & e) {
+        options open = given;
+        open.open    = true;
+        try {
+            make(open);
+        } catch (const std::runtime_error &) {
+            throw refusal(e.what());
+        }
+        throw refusal(
+            std::string(e.what()) +
+            " that has the names and types it speaks of only; with \"json_additional\": true one does");
+    }
+}
+
 compiled compile(const std::string & text, const options & given, work_budget & budget) {
-    return compiler(text, given, budget).make();
+    return compile(given, [&](const options & o) { return compiler(text, o, budget).make(); });
 }
 
 compiled compile(const std::string & text, const options & given) {
@@ -1214,7 +1503,7 @@ compiled compile(const std::string & text, const options & given) {
 
 compiled compile(const call_schema & call, const options & given, work_budget & budget) {
     budget.spend((int64_t) call.document->size() / 32); // it is read for each of its parts
-    return compiler(*call.document, given, budget).make(call);
+    return compile(given, [&](const options & o) { return compiler(*call.document, o, budget).make(call); });
 }
 
 } // namespace schema

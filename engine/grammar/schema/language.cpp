@@ -1,11 +1,19 @@
 #include "grammar/schema/language.h"
 
+#include "util/pauses.h"
+
 #include <algorithm>
 #include <map>
 #include <utility>
 
+static const int64_t n_slice = 30000; // of the work, before other work may go first: some 10 ms
+
 void work_budget::spend(int64_t n) {
+    const bool is_over = (n_left - 1) / n_slice != (n_left - 1 - n) / n_slice;
     n_left -= n;
+    if (is_over) {
+        pause_point();
+    }
     if (n_left < 0) {
         throw grammar_error("it is too large: its rules take too much work");
     }

@@ -11,6 +11,7 @@ static const int     n_max_digits   = 400;
 static const int     n_whole        = 18; // digits of a number without bounds
 static const int     n_fraction     = 17;
 static const int64_t n_max_multiple = 20000;
+static const int     n_remainders   = 36000; // of all digits of a multiple without bounds
 
 std::optional<decimal> read_decimal(const std::string & text) {
     decimal     out;
@@ -136,6 +137,11 @@ class digits {
             n_scale        = bounds.multiple_of->fraction.size();
             multiple       = scaled(*bounds.multiple_of, n_scale, n_max_multiple);
             n_max_fraction = bounds.no_multiple ? std::max(n_max_fraction, (int) n_scale) : (int) n_scale;
+            if (!within.high && multiple > 0) {
+                const int most = n_remainders / (int) multiple + (int) std::to_string(multiple).size();
+                n_max_whole =
+                    std::max(std::min(n_max_whole, most), within.low ? (int) within.low->whole.size() : 0);
+            }
         }
         n_max_fraction = bounds.fractions ? n_max_fraction : 0;
     }
@@ -279,6 +285,16 @@ static std::optional<sizes> one_side(const number_bounds & b, bool negative) {
     return out;
 }
 
+// Puts a first state before all others, which takes a sign.
+static void add_sign(language & numbers) {
+    for (auto & s : numbers.states) {
+        for (auto & e : s.edges) {
+            e.to++;
+        }
+    }
+    numbers.states.insert(numbers.states.begin(), {{{'-', '-', 1}}, false});
+}
+
 std::optional<language> numbers_within(const number_bounds & bounds, work_budget & budget) {
     if (!bounds.low && !bounds.high && !bounds.multiple_of && bounds.integers && !bounds.plain) {
         const std::string whole = "^-?(0|[1-9]\\d{0," + std::to_string(n_whole - 1) + "})";
@@ -286,6 +302,19 @@ std::optional<language> numbers_within(const number_bounds & bounds, work_budget
         return read_pattern(whole + (bounds.fractions ? rest : "") + "$", budget);
     }
     language out;
+    if (!bounds.low && !bounds.high) { // a sign may stand before each
+        digits made({}, bounds, budget);
+        if (!made.is_borne()) {
+            return std::nullopt;
+        }
+        out = made.make();
+        if (!out.empty()) {
+            add_sign(out);
+            out.states[0].edges.insert(out.states[0].edges.end(), out.states[1].edges.begin(),
+                                       out.states[1].edges.end());
+        }
+        return out;
+    }
     for (const bool negative : {false, true}) {
         const auto side = one_side(bounds, negative);
         if (!side) {
@@ -299,13 +328,8 @@ std::optional<language> numbers_within(const number_bounds & bounds, work_budget
         if (numbers.empty()) {
             continue;
         }
-        if (negative) { // behind a sign
-            for (auto & s : numbers.states) {
-                for (auto & e : s.edges) {
-                    e.to++;
-                }
-            }
-            numbers.states.insert(numbers.states.begin(), {{{'-', '-', 1}}, false});
+        if (negative) {
+            add_sign(numbers);
         }
         out = out.empty() ? numbers : either_of(out, numbers, budget);
     }

@@ -2,11 +2,13 @@
 
 #include "grammar/schema/formats.h"
 #include "grammar/schema/pattern.h"
+#include "util/pauses.h"
 #include "util/utf8.h"
 
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <utility>
 
 namespace schema {
 
@@ -18,6 +20,7 @@ static const size_t n_max_opposites  = 4;    // alternatives of one keyword
 static const int    n_max_references = 2000; // that lead to each other
 static const size_t n_max_warnings   = 1000;
 static const size_t n_max_overlaps   = 5;    // schemas of an anyOf that may hold at once
+static const size_t n_max_ways       = 200;  // to be other than lists and objects
 static const double most_written     = 1e19; // no number is written that is so large
 
 static const json no_schemas = json::array();
@@ -27,6 +30,8 @@ static const char * const not_pattern_key  = "\x01not-pattern";
 static const char * const not_format_key   = "\x01not-format";
 static const char * const not_multiple_key = "\x01not-multiple";
 static const char * const term_key         = "\x01term";
+static const char * const wanted_key       = "\x01wanted";
+static const char * const from_key         = "\x01from";
 static const char * const other_number     = "\x01other-number";
 
 terms together(terms all) {
@@ -46,26 +51,6 @@ unsigned type_of(const json & v) {
            : v.is_string()  ? of_string
            : v.is_array()   ? of_array
                             : of_object;
-}
-
-bool same(const json & a, const json & b) {
-    if (a.is_number() && b.is_number()) {
-        return a == b;
-    }
-    if (a.type() != b.type()) {
-        return false;
-    }
-    if (a.is_array()) {
-        return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same);
-    }
-    if (a.is_object()) {
-        bool equal = a.size() == b.size();
-        for (const auto & [name, value] : a.items()) {
-            equal = equal && b.contains(name) && same(value, b[name]);
-        }
-        return equal;
-    }
-    return a == b;
 }
 
 // The text of a value that all values have that are the same.
@@ -89,8 +74,11 @@ static void append_text(std::string & out, const json & v) {
             out += ',';
         }
         out += '}';
-    } else if (v.is_number_float() && type_of(v) == of_integer && std::abs(v.get<double>()) < 1e18) {
+    } else if (v.is_number_float() && type_of(v) == of_integer && std::abs(v.get<double>()) < 0x1p63) {
         out += std::to_string((int64_t) v.get<double>());
+    } else if (v.is_number_float() && type_of(v) == of_integer && v.get<double>() > 0 &&
+               v.get<double>() < 0x1p64) {
+        out += std::to_string((uint64_t) v.get<double>());
     } else {
         out += v.dump();
     }
@@ -155,12 +143,13 @@ std::string normaliser::text_of(const json & value) {
     return out;
 }
 
-// Whether all numbers in a value are those that were written.
+// Whether all numbers in a value are those that were written. A long integer came as a float beyond 64 bits.
 bool normaliser::is_kept(const json & value) const {
     if (value.is_structured()) {
         return std::all_of(value.begin(), value.end(), [this](const json & one) { return is_kept(one); });
     }
-    return !value.is_number() || doc.is_exact(value);
+    return !value.is_number() ||
+           (doc.is_exact(value) && (!value.is_number_float() || std::abs(value.get<double>()) < 0x1p64));
 }
 
 const std::set<std::string> & normaliser::values_of(const json & list) {
@@ -260,6 +249,7 @@ static const language * format_language(const std::string & name, bool wider = f
         return nullptr;
     }
     const std::lock_guard<std::mutex> lock(mutex);
+    const pauses                      none({}); // others may wait for the lock
     auto &                            entry = known[(wider ? "wider " : "") + name];
     if (!entry) {
         work_budget budget;
@@ -293,20 +283,15 @@ void normaliser::divide(partial p, std::vector<shape> & out, int depth) {
         throw grammar_error("it is too large: its alternatives combine to more than " +
                             std::to_string(n_max_shapes));
     }
-    while (!p.todo.empty()) {
-        budget.spend(5);
-        const waiting w = std::move(p.todo.back());
-        p.todo.pop_back();
-        take(p, w);
-        if (p.made.types == 0) {
-            return;
-        }
+    take_all(p);
+    if (p.made.types == 0) {
+        return;
     }
     if (p.choices.empty() || p.made.values) {
         finish(p, out);
         return;
     }
-    if (depth > 0 && is_dead(p.made, 1)) {
+    if (depth > 0 && is_dead(p.made, 1, false)) {
         return;
     }
     const choice next = std::move(p.choices.back());
@@ -317,6 +302,17 @@ void normaliser::divide(partial p, std::vector<shape> & out, int depth) {
         q.todo    = alternative;
         divide(std::move(q), out, depth + 1);
     }
+}
+
+// Ends where nothing is left but choices; or where nothing fits.
+void normaliser::take_all(partial & p) {
+    while (p.made.types != 0 && !p.todo.empty()) {
+        budget.spend(5);
+        const waiting w = std::move(p.todo.back());
+        p.todo.pop_back();
+        take(p, w);
+    }
+    merge_tests(p);
 }
 
 void normaliser::finish(partial & p, std::vector<shape> & out) {
@@ -343,9 +339,31 @@ void normaliser::finish(partial & p, std::vector<shape> & out) {
     }
 }
 
+// Whether a keyword may say what members or items there are, for those that speak of all others.
+static bool may_evaluate(const std::string & key) {
+    static const std::set<std::string> rows = {"$ref",
+                                               "$dynamicRef",
+                                               "$recursiveRef",
+                                               "allOf",
+                                               "anyOf",
+                                               "oneOf",
+                                               "if",
+                                               "dependentSchemas",
+                                               "items",
+                                               "prefixItems",
+                                               "properties",
+                                               "patternProperties",
+                                               "additionalProperties",
+                                               "additionalItems",
+                                               "contains"};
+    return rows.count(key) > 0;
+}
+
 void normaliser::take(partial & p, const waiting & w) {
-    const json & s = *w.what.what;
-    if (!p.seen.insert(w.what).second) {
+    const json & s    = *w.what.what;
+    last              = is_made(s) ? last : &s;
+    const bool is_new = p.seen.insert(w.what).second;
+    if ((w.scopes.empty() || !p.seen_by.emplace(w.what, w.scopes).second) && !is_new) {
         return;
     }
     if (p.seen.size() > 5000) {
@@ -357,6 +375,7 @@ void normaliser::take(partial & p, const waiting & w) {
     }
     if (!s.is_object()) {
         refuse(s, "", std::string(s.type_name()) + " is no schema");
+        leave_out_beside(p, w.scopes);
         return;
     }
     budget.spend((int64_t) s.size() / 4);
@@ -374,10 +393,26 @@ void normaliser::take(partial & p, const waiting & w) {
     for (const auto & [key, value] : s.items()) {
         const auto found = readers().find(key);
         if (found != readers().end() && (!only_reference || key == "$ref")) {
+            const int64_t n_before = n_left_out;
             (this->*found->second)(p, here, key, value);
+            if (n_left_out != n_before && may_evaluate(key)) {
+                leave_out_beside(p, here.scopes);
+            }
         }
         if (p.made.types == 0) {
             return;
+        }
+    }
+}
+
+// What might have evaluated members or items is left out, so that nobody knows which ones these keywords speak of.
+void normaliser::leave_out_beside(partial & p, const std::vector<int> & scopes) {
+    p.made.blind.insert(p.made.blind.end(), scopes.begin(), scopes.end());
+    for (const auto & r : p.made.rest) {
+        for (const char * const key : {"unevaluatedProperties", "unevaluatedItems"}) {
+            if (has(*r.what, key) && std::find(scopes.begin(), scopes.end(), r.scope) != scopes.end()) {
+                warn(doc.path(*r.what) + "/" + key + ": beside what is left out it is left out, too");
+            }
         }
     }
 }
@@ -429,6 +464,7 @@ const std::map<std::string, normaliser::reader> & normaliser::readers() {
         {not_values_key, &n::read_made},
         {not_format_key, &n::read_made},
         {not_multiple_key, &n::read_made},
+        {wanted_key, &n::read_made},
         {term_key, &n::read_made},
     };
     return rows;
@@ -490,6 +526,35 @@ static std::vector<const json *> beside(const json & s) {
     return out;
 }
 
+// What has no reader, since it says nothing about values.
+void normaliser::check_names(const json & s) {
+    struct row {
+        const char * key;
+        int          draft; // the first one
+        bool         is_map;
+    };
+    static const row rows[] = {{"$id", 6, false},
+                               {"$anchor", 2019, false},
+                               {"$dynamicAnchor", 2020, false},
+                               {"$defs", 2019, true},
+                               {"definitions", 4, true}};
+    for (const row & one : rows) {
+        if (doc.draft() < one.draft || !s.contains(one.key)) {
+            continue;
+        }
+        const json & value = s[one.key];
+        if (one.is_map ? !value.is_object() : !value.is_string()) {
+            refuse(s, one.key,
+                   shortened(value.dump()) + (one.is_map ? " is no object of schemas" : " is no name"));
+        }
+    }
+    for (const char * const key : {"then", "else"}) {
+        if (s.contains(key) && !s.contains("if") && doc.draft() >= 7) {
+            warn(doc.path(s) + "/" + key + ": without an if it says nothing");
+        }
+    }
+}
+
 void normaliser::check_cycles(const json & s, int depth) {
     if (!s.is_object() || is_made(s) || ways[&s] != 0) {
         return;
@@ -500,6 +565,7 @@ void normaliser::check_cycles(const json & s, int depth) {
     }
     ways[&s] = 1;
     budget.spend(2);
+    check_names(s);
     const bool only_reference = doc.draft() <= 7 && s.contains("$ref");
     for (const char * const key : {"$ref", "$dynamicRef", "$recursiveRef"}) {
         if (!s.contains(key) || !s[key].is_string() || (only_reference && key[1] != 'r')) {
@@ -594,7 +660,7 @@ void normaliser::read_all_of(partial & p, const waiting & w, const std::string &
     if (key == "extends" && doc.draft() > 4) {
         return;
     }
-    if (value.is_object()) { // draft 3's extends
+    if (key == "extends" && value.is_object()) {
         p.todo.push_back({{&value, false}, w.positive, w.scopes});
         return;
     }
@@ -694,11 +760,31 @@ normaliser::listing normaliser::listing_of(const json & s) {
     return out;
 }
 
+const std::vector<normaliser::listing> & normaliser::listings_of(const json & list) {
+    const auto [entry, added] = listings.emplace(&list, std::vector<listing>());
+    for (const json & one : added ? list : no_schemas) {
+        entry->second.push_back(listing_of(one));
+    }
+    return entry->second;
+}
+
 // Whether two sorted sets have nothing in common.
-static bool is_apart(const std::set<std::string> & a, const std::set<std::string> & b) {
+static bool have_nothing_in_common(const std::set<std::string> & a, const std::set<std::string> & b) {
     return a.size() <= b.size()
                ? std::none_of(a.begin(), a.end(), [&](const auto & one) { return b.count(one) > 0; })
-               : is_apart(b, a);
+               : have_nothing_in_common(b, a);
+}
+
+// Whether two schemas of a list surely never hold at once.
+bool normaliser::is_apart(const json & list, size_t i, size_t k) {
+    const listing & a = listings_of(list)[i];
+    const listing & b = listings_of(list)[k];
+    budget.spend(1);
+    const bool differ = std::any_of(a.begin(), a.end(), [&](const auto & one) {
+        const auto other = b.find(one.first);
+        return other != b.end() && have_nothing_in_common(one.second, other->second);
+    });
+    return differ || is_disjoint(list[i], list[k]);
 }
 
 // Each alternative, and the opposites of all others that it does not exclude anyway.
@@ -708,21 +794,10 @@ void normaliser::read_one_of(partial & p, const waiting & w, const std::string &
     if (!is_list(*w.what.what, key, value)) {
         return;
     }
-    std::vector<listing> listings;
-    for (const json & one : list) {
-        listings.push_back(listing_of(one));
-    }
-    const auto differ = [&](size_t i, size_t k) {
-        budget.spend(1);
-        return std::any_of(listings[i].begin(), listings[i].end(), [&](const auto & one) {
-            const auto other = listings[k].find(one.first);
-            return other != listings[k].end() && is_apart(one.second, other->second);
-        });
-    };
     for (size_t i = 0; i < list.size(); i++) {
         std::vector<waiting> all = {{{&list[i], false}, w.positive, w.scopes}};
         for (size_t k = 0; k < list.size(); k++) {
-            if (i != k && !differ(i, k) && !is_disjoint(list[i], list[k])) {
+            if (i != k && !is_apart(list, i, k)) {
                 all.insert(all.begin(), {{&list[k], true}, false, {}}); // taken last
             }
         }
@@ -758,7 +833,120 @@ void normaliser::read_if(partial & p, const waiting & w, const std::string & key
     if (s.contains("else")) {
         no.push_back({{&s["else"], false}, w.positive, w.scopes});
     }
-    p.choices.push_back({yes, no});
+    std::string name;
+    auto        test = test_of(value, name);
+    if (!test) {
+        p.choices.push_back({yes, no});
+        return;
+    }
+    test->yes   = std::move(yes);
+    test->no    = std::move(no);
+    test->place = &s;
+    p.tests[name].push_back(std::move(*test));
+}
+
+// A condition like {"properties": {"kind": {"const": "a"}}, "required": ["kind"]}; nullopt: it is none.
+std::optional<normaliser::member_test> normaliser::test_of(const json & condition, std::string & name) {
+    const auto says_else = [](const json & s, const std::set<std::string> & known) {
+        for (const auto & [key, value] : s.items()) {
+            (void) value;
+            const bool speaks = readers().count(key) > 0 || key.rfind("unevaluated", 0) == 0;
+            if (speaks && known.count(key) == 0) {
+                return true;
+            }
+        }
+        return false;
+    };
+    const bool is_one = condition.is_object() && !is_made(condition) &&
+                        !says_else(condition, {"properties", "required", "type"}) &&
+                        has(condition, "properties") && condition["properties"].is_object() &&
+                        condition["properties"].size() == 1;
+    if (!is_one) {
+        return std::nullopt;
+    }
+    name                = condition["properties"].begin().key();
+    const json & member = condition["properties"].begin().value();
+    member_test  out;
+    out.needs_member = has(condition, "required");
+    out.needs_object = has(condition, "type");
+    if ((out.needs_member && condition["required"] != json::array({name})) ||
+        (out.needs_object && condition["type"] != "object") || !member.is_object() ||
+        says_else(member, {"const", "enum", "type"}) || has(member, "const") == has(member, "enum") ||
+        (has(member, "enum") && !member["enum"].is_array())) {
+        return std::nullopt;
+    }
+    const auto add = [&](const json & value) {
+        budget.spend(1);
+        out.values.emplace(text_of(value), &value);
+        return is_kept(value) &&
+               (!has(member, "type") || (types_named(member["type"]) & type_of(value)) != 0);
+    };
+    const bool all = has(member, "const") ? add(member["const"])
+                                          : std::all_of(member["enum"].begin(), member["enum"].end(), add);
+    return all ? std::optional(std::move(out)) : std::nullopt;
+}
+
+// An alternative in which some of the tests hold. made: what says which.
+void normaliser::add_case(choice & out, const std::vector<member_test> & tests, const json * made,
+                          const std::function<bool(size_t)> & holds) {
+    std::vector<waiting> all = {{{made, false}, false, {}}};
+    budget.spend(1 + (int64_t) tests.size() / 8);
+    for (size_t i = 0; i < tests.size(); i++) {
+        const auto & branch = holds(i) ? tests[i].yes : tests[i].no;
+        all.insert(all.end(), branch.begin() + (holds(i) ? 0 : 1), branch.end());
+    }
+    out.push_back(std::move(all));
+}
+
+// Several conditions that ask for the value of the same member: an alternative for each value, in place of one for each
+// of all the ways in which they may hold.
+void normaliser::merge_tests(partial & p) {
+    const auto all_tests = std::exchange(p.tests, {});
+    for (const auto & [name, tests] : all_tests) {
+        if (tests.size() == 1) {
+            p.choices.push_back({tests[0].yes, tests[0].no});
+            continue;
+        }
+        const json &                               s = *tests[0].place;
+        std::map<std::string, std::vector<size_t>> holds; // the tests, by value
+        std::map<std::string, const json *>        values;
+        for (size_t i = 0; i < tests.size(); i++) {
+            for (const auto & [text, value] : tests[i].values) {
+                holds[text].push_back(i);
+                values.emplace(text, value);
+            }
+        }
+        std::map<std::vector<size_t>, json> classes;
+        json                                listed = json::array();
+        for (const auto & [text, some] : holds) {
+            auto & list = classes.emplace(some, json::array()).first->second;
+            list.push_back(*values[text]);
+            listed.push_back(*values[text]);
+        }
+        choice     out;
+        const json present = {
+            {"type", "object"}, {"required", json::array({name})}, {"properties", json::object()}};
+        if ((p.made.types & ~of_object) != 0 && (given.open || p.made.is_typed)) {
+            add_case(out, tests, make({{"type", names_of(of_all & ~of_object)}}, s),
+                     [&](size_t i) { return !tests[i].needs_object; });
+        }
+        if ((p.made.types & of_object) != 0) {
+            if (!p.made.required.has(name)) {
+                add_case(out, tests, make({{"type", "object"}, {"properties", {{name, false}}}}, s),
+                         [&](size_t i) { return !tests[i].needs_member; });
+            }
+            const json * other = make({{not_values_key, std::move(listed)}}, s);
+            add_case(out, tests, below(present, s, "/properties" + pointer_part(name), {other, false}),
+                     [](size_t) { return false; });
+            for (auto & [some, list] : classes) {
+                const json * one = make({{"enum", std::move(list)}}, s);
+                add_case(
+                    out, tests, below(present, s, "/properties" + pointer_part(name), {one, false}),
+                    [&some = some](size_t i) { return std::binary_search(some.begin(), some.end(), i); });
+            }
+        }
+        p.choices.push_back(std::move(out));
+    }
 }
 
 void normaliser::read_length(partial & p, const waiting & w, const std::string & key, const json & value) {
@@ -855,6 +1043,21 @@ void normaliser::read_multiple(partial & p, const waiting & w, const std::string
     }
 }
 
+// A schema that is met again is seen by further keywords.
+static void add_part(std::vector<part> & parts, const part & one) {
+    const auto known =
+        std::find_if(parts.begin(), parts.end(), [&](const part & p) { return p.what == one.what; });
+    if (known == parts.end()) {
+        parts.push_back(one);
+        return;
+    }
+    for (const int scope : one.scopes) {
+        if (std::find(known->scopes.begin(), known->scopes.end(), scope) == known->scopes.end()) {
+            known->scopes.push_back(scope);
+        }
+    }
+}
+
 void normaliser::read_object(partial & p, const waiting & w, const std::string & key, const json & value) {
     const json & s = *w.what.what;
     if (key != "additionalProperties" && !value.is_object()) {
@@ -862,10 +1065,7 @@ void normaliser::read_object(partial & p, const waiting & w, const std::string &
         return;
     }
     p.made.implied |= w.positive ? of_object : 0u;
-    const auto known_part = [&s](const part & other) { return other.what == &s; };
-    if (std::none_of(p.made.objects.begin(), p.made.objects.end(), known_part)) {
-        p.made.objects.push_back({&s, w.positive, w.scopes});
-    }
+    add_part(p.made.objects, {&s, w.positive, w.scopes});
 }
 
 void normaliser::read_required(partial & p, const waiting & w, const std::string & key, const json & value) {
@@ -879,11 +1079,12 @@ void normaliser::read_required(partial & p, const waiting & w, const std::string
         return;
     }
     p.made.implied |= w.positive ? of_object : 0u;
+    p.made.closes = p.made.closes || (w.positive && !value.empty() && !is_made(*w.what.what));
     for (const json & name : value) {
         budget.spend(2);
         p.made.required.add(name.get<std::string>());
         if (w.positive) {
-            p.made.required_positive.add(name.get<std::string>());
+            p.made.named.add(name.get<std::string>());
         }
     }
 }
@@ -897,6 +1098,10 @@ void normaliser::read_dependent(partial & p, const waiting & w, const std::strin
     for (const auto & [name, then] : value.items()) {
         const bool is_schema = key != "dependentRequired" && (then.is_object() || then.is_boolean());
         const bool is_name   = then.is_string() && doc.draft() == 3;
+        if (key == "dependentSchemas" && !is_schema) {
+            refuse(s, key + pointer_part(name), std::string(then.type_name()) + " is no schema");
+            return;
+        }
         if (!is_schema && !is_name && !is_list_of_names(s, key + pointer_part(name), then)) {
             return;
         }
@@ -925,27 +1130,26 @@ void normaliser::read_names(partial & p, const waiting & w, const std::string & 
 }
 
 void normaliser::read_array(partial & p, const waiting & w, const std::string & key, const json & value) {
-    (void) key;
-    (void) value;
     const json & s = *w.what.what;
-    p.made.implied |= w.positive && key != "additionalItems" ? of_array : 0u;
-    const auto known_part = [&s](const part & other) { return other.what == &s; };
-    if (std::none_of(p.made.arrays.begin(), p.made.arrays.end(), known_part)) {
-        p.made.arrays.push_back({&s, w.positive, w.scopes});
+    if (key == "prefixItems" && !is_list(s, key, value)) {
+        return;
     }
+    p.made.implied |= w.positive && key != "additionalItems" ? of_array : 0u;
+    add_part(p.made.arrays, {&s, w.positive, w.scopes});
 }
 
 void normaliser::read_contains(partial & p, const waiting & w, const std::string & key, const json & value) {
     const json & s    = *w.what.what;
     const bool   has  = doc.draft() >= 2019;
-    const auto   read = [&](const char * name, int64_t otherwise) {
-        const auto count = has && s.contains(name) ? read_count(s, name, s[name]) : std::nullopt;
-        return count.value_or(otherwise);
+    const auto   read = [&](const char * name, int64_t otherwise, int64_t unknown) {
+        const bool is_here = has && s.contains(name);
+        return is_here ? read_count(s, name, s[name]).value_or(unknown) : otherwise;
     };
     (void) key;
     p.made.implied |= w.positive ? of_array : 0u;
+    const int64_t from = is_made(s) && s.contains(from_key) ? s[from_key].get<int64_t>() : 0;
     p.made.contains.push_back(
-        {{&value, false}, &s, read("minContains", 1), read("maxContains", -1), w.scopes});
+        {{&value, false}, &s, read("minContains", 1, 0), read("maxContains", -1, -1), w.scopes, from});
 }
 
 void normaliser::read_unique(partial & p, const waiting & w, const std::string & key, const json & value) {
@@ -962,6 +1166,8 @@ void normaliser::read_made(partial & p, const waiting & w, const std::string & k
     }
     if (key == term_key) {
         p.todo.insert(p.todo.begin(), {made_terms[value.get<size_t>()], false, {}});
+    } else if (key == wanted_key) {
+        p.made.wanted_members.push_back(made_wanted[value.get<size_t>()]);
     } else if (key == not_format_key) {
         p.made.not_texts.push_back(format_language(value.get<std::string>(), true));
         p.made.texts_key += "\n-f" + value.get<std::string>();
@@ -989,14 +1195,71 @@ void normaliser::add_opposite(choice & out, const json & made, const json & s) {
     out.push_back({{{make(made, s), false}, false, {}}});
 }
 
-// An alternative in which a member, or the items, must fit a term. at: where it stands in `made`, as a JSON pointer.
+// A schema, or an alternative, in which a member, or the items, must fit a term. at: where it stands in `made`, as a JSON pointer.
 void normaliser::add_below(choice & out, json made, const json & s, const std::string & at, const term & t) {
+    out.push_back({{{below(std::move(made), s, at, t), false}, false, {}}});
+}
+
+const json * normaliser::below(json made, const json & s, const std::string & at, const term & t) {
     const json::json_pointer place(at);
     made[place]       = term_of(t);
     const json * kept = make(std::move(made), s);
     made_ones.insert(&kept->at(place));
     doc.stands_for(kept->at(place), *t.what);
-    out.push_back({{{kept, false}, false, {}}});
+    return kept;
+}
+
+// Anything but one list, or one object.
+const json * normaliser::other_than(const json & value, const json & s) {
+    const int64_t n = (int64_t) value.size();
+    terms         some;
+    const auto    add = [&](json made) { some.push_back({make(std::move(made), s), false}); };
+    add({{"type", names_of(of_all & ~type_of(value))}});
+    if (value.is_array()) {
+        json before = json::array();
+        add({{"type", "array"}, {"minItems", n + 1}});
+        if (n > 0) {
+            add({{"type", "array"}, {"maxItems", n - 1}});
+        }
+        for (const json & one : value) {
+            json first = before;
+            first.push_back({{"not", {{"const", one}}}});
+            before.push_back(true);
+            add({{"type", "array"}, {"minItems", before.size()}, {"prefixItems", std::move(first)}});
+        }
+    } else {
+        json names = json::array();
+        for (const auto & [name, one] : value.items()) {
+            json differs                = {{"type", "object"}, {"required", json::array({name})}};
+            json lacks                  = {{"type", "object"}};
+            differs["properties"][name] = {{"not", {{"const", one}}}};
+            lacks["properties"][name]   = false;
+            add(std::move(differs));
+            add(std::move(lacks));
+            names.push_back(name);
+        }
+        add({{"type", "object"}, {"minProperties", n + 1}, {"required", std::move(names)}});
+    }
+    return either(some, s);
+}
+
+// None of these values. Lists and objects must be few: the ways in which a value differs from each of them combine.
+void normaliser::oppose_listed(const json & values, const json & s, choice & out) {
+    size_t n_ways = 1;
+    for (const json & one : values) {
+        n_ways *= n_ways > n_max_ways || !one.is_structured() ? 1 : 2 * one.size() + 2;
+    }
+    json                 plain = json::array();
+    std::vector<waiting> all;
+    for (const json & one : values) {
+        if (one.is_structured() && n_ways <= n_max_ways) {
+            all.push_back({{other_than(one, s), false}, false, {}});
+        } else {
+            plain.push_back(one);
+        }
+    }
+    all.push_back({{make({{not_values_key, std::move(plain)}}, s), false}, false, {}});
+    out.push_back(std::move(all));
 }
 
 std::optional<bool> normaliser::oppose_values(const std::string & key, const json & value, const waiting & w,
@@ -1013,7 +1276,7 @@ std::optional<bool> normaliser::oppose_values(const std::string & key, const jso
         return true;
     }
     if (key == "enum" || key == "const") {
-        add_opposite(out, {{not_values_key, key == "enum" ? value : json::array({value})}}, s);
+        oppose_listed(key == "enum" ? value : json::array({value}), s, out);
         return true;
     }
     if (key == "pattern") {
@@ -1090,12 +1353,19 @@ std::optional<bool> normaliser::oppose_others(const std::string & key, const jso
         }
         return true;
     }
-    if (key == "anyOf" || key == "oneOf") { // none of them: for oneOf there would be more
+    if (key == "anyOf" || key == "oneOf") { // none of them; of oneOf also two at once
         std::vector<waiting> all;
         for (const json & one : value) {
             all.push_back(opposite_of(one));
         }
         out.push_back(std::move(all));
+        for (size_t i = 0; i < value.size() && key == "oneOf"; i++) {
+            for (size_t k = 0; k < i; k++) {
+                if (!is_apart(value, i, k)) {
+                    out.push_back({{{&value[i], false}, false, {}}, {{&value[k], false}, false, {}}});
+                }
+            }
+        }
         return true;
     }
     if (key == "not") {
@@ -1111,11 +1381,30 @@ std::optional<bool> normaliser::oppose_others(const std::string & key, const jso
     return std::nullopt;
 }
 
+static bool says_nothing(const json & s) {
+    return s == true || s == json::object();
+}
+
+// Of what a member must not be; nullopt: anything.
+static std::optional<term> opposite_value(const json & s) {
+    return s == false ? std::nullopt : std::optional(term{&s, true});
+}
+
+static bool speaks_of_members(const std::string & key) {
+    return key == "properties" || key == "patternProperties" || key == "additionalProperties" ||
+           key == "dependentSchemas";
+}
+
+static bool speaks_of_items(const std::string & key) {
+    return key.find("Items") != std::string::npos || key == "items" || key == "contains";
+}
+
 std::optional<bool> normaliser::oppose_members(const std::string & key, const json & value, const waiting & w,
                                                choice & out) {
     const json & s = *w.what.what;
     if (key == "required") {
-        for (const json & name : value.is_array() ? value : no_schemas) {
+        const bool of_draft_3 = value.is_boolean() && doc.draft() == 3;
+        for (const json & name : !of_draft_3 && is_list_of_names(s, key, value) ? value : no_schemas) {
             add_opposite(out, {{"type", "object"}, {"properties", {{name.get<std::string>(), false}}}}, s);
         }
         return true;
@@ -1130,14 +1419,64 @@ std::optional<bool> normaliser::oppose_members(const std::string & key, const js
         }
         return true;
     }
-    if (key == "patternProperties" && value.is_object()) { // it says nothing if it allows everything
-        return std::all_of(value.begin(), value.end(),
-                           [](const json & one) { return one == true || one == json::object(); });
+    if (key == "patternProperties" && value.is_object()) {
+        for (const auto & [expression, one] : value.items()) {
+            if (!says_nothing(one) && pattern(expression, s, "patternProperties") != nullptr) {
+                const json * name = make({{"pattern", expression}}, s);
+                add_wanted(out, {{name, false}, opposite_value(one), &s, key});
+            }
+        }
+        return true;
     }
-    if (key == "additionalProperties" || key == "propertyNames") {
-        return value == true || value == json::object();
+    if (key == "propertyNames") {
+        if (!says_nothing(value)) {
+            add_wanted(out, {{&value, true}, std::nullopt, &s, key});
+        }
+        return true;
+    }
+    if (key == "additionalProperties" || key == "unevaluatedProperties") {
+        return says_nothing(value) || oppose_others_of(key, value, s, out);
     }
     return std::nullopt;
+}
+
+// An alternative in which a member must be so.
+void normaliser::add_wanted(choice & out, shape::wanted one) {
+    made_wanted.push_back(std::move(one));
+    add_opposite(out, {{"type", "object"}, {wanted_key, made_wanted.size() - 1}}, *made_wanted.back().place);
+}
+
+// The opposite of a keyword that speaks of all other members. False: it has none.
+bool normaliser::oppose_others_of(const std::string & key, const json & value, const json & s, choice & out) {
+    if (key == "unevaluatedProperties") {
+        if (has(s, "additionalProperties")) {
+            return true; // it says nothing
+        }
+        const auto evaluates = [](const auto & member) {
+            return may_evaluate(member.key()) && member.key() != "properties" &&
+                   member.key() != "patternProperties" && !speaks_of_items(member.key());
+        };
+        const auto members = s.items();
+        if (std::any_of(members.begin(), members.end(), evaluates)) {
+            return false;
+        }
+    }
+    json listed = json::array({{{"enum", json::array()}}});
+    for (const auto & [name, one] : has(s, "properties") ? s["properties"].items() : no_schemas.items()) {
+        listed[0]["enum"].push_back(name);
+        (void) one;
+    }
+    for (const auto & [expression, one] :
+         has(s, "patternProperties") ? s["patternProperties"].items() : no_schemas.items()) {
+        (void) one;
+        if (pattern(expression, s, "patternProperties") == nullptr) {
+            return true; // it is left out
+        }
+        listed.push_back({{"pattern", expression}});
+    }
+    const json * names = make({{"anyOf", std::move(listed)}}, s);
+    add_wanted(out, {{names, true}, opposite_value(value), &s, key});
+    return true;
 }
 
 std::optional<bool> normaliser::oppose_items(const std::string & key, const json & value, const waiting & w,
@@ -1156,19 +1495,8 @@ std::optional<bool> normaliser::oppose_items(const std::string & key, const json
         }
         return before.size() <= n_max_opposites;
     }
-    const bool additional = key == "additionalItems";
-    if (key == "items" || additional) { // of those behind the first ones
-        const char * const first = additional ? "items" : "prefixItems";
-        const size_t       n     = has(s, first) && s[first].is_array() ? s[first].size() : 0;
-        if (additional && n == 0) {
-            return true; // it says nothing
-        }
-        if (value == false) {
-            add_opposite(out, {{"type", "array"}, {"minItems", n + 1}}, s);
-        } else if (!value.is_boolean() && n == 0) {
-            add_below(out, {{"type", "array"}}, s, "/contains", {&value, true});
-        }
-        return value.is_boolean() || n == 0;
+    if (key == "items" || key == "additionalItems" || key == "unevaluatedItems") {
+        return oppose_further_items(key, value, s, out);
     }
     if (key == "contains") {
         const bool counts = doc.draft() >= 2019;
@@ -1193,6 +1521,31 @@ std::optional<bool> normaliser::oppose_items(const std::string & key, const json
     return std::nullopt;
 }
 
+// The opposite of a keyword that speaks of the items behind the first ones. False: it has none.
+bool normaliser::oppose_further_items(const std::string & key, const json & value, const json & s,
+                                      choice & out) {
+    const bool         additional = key == "additionalItems", unevaluated = key == "unevaluatedItems";
+    const bool         by_items  = has(s, "items") && s["items"].is_array();
+    const char * const first     = by_items || additional ? "items" : "prefixItems";
+    const size_t       n         = has(s, first) && s[first].is_array() ? s[first].size() : 0;
+    const auto         evaluates = [&](const auto & member) {
+        return may_evaluate(member.key()) && !speaks_of_members(member.key()) && member.key() != first;
+    };
+    const auto members = s.items();
+    if (says_nothing(value) || (additional && n == 0)) {
+        return true;
+    }
+    if (unevaluated && std::any_of(members.begin(), members.end(), evaluates)) {
+        return false;
+    }
+    if (value == false) {
+        add_opposite(out, {{"type", "array"}, {"minItems", n + 1}}, s);
+    } else {
+        add_below(out, {{"type", "array"}, {from_key, n}}, s, "/contains", {&value, true});
+    }
+    return true;
+}
+
 std::optional<bool> normaliser::oppose_dependent(const std::string & key, const json & value,
                                                  const waiting & w, choice & out) {
     const json & s = *w.what.what;
@@ -1210,8 +1563,16 @@ std::optional<bool> normaliser::oppose_dependent(const std::string & key, const 
     }
     for (const auto & [name, then] : value.is_object() ? value.items() : no_schemas.items()) {
         const json present = {{"type", "object"}, {"required", json::array({name})}};
-        if (!then.is_array() && !then.is_string()) {
+        const bool is_name = then.is_string() && doc.draft() == 3;
+        if (key != "dependentRequired" && (then.is_object() || then.is_boolean())) {
             out.push_back({{{&then, true}, false, {}}, {{make(present, s), false}, false, {}}});
+            continue;
+        }
+        if (key == "dependentSchemas") {
+            refuse(s, key + pointer_part(name), std::string(then.type_name()) + " is no schema");
+            continue;
+        }
+        if (!is_name && !is_list_of_names(s, key + pointer_part(name), then)) {
             continue;
         }
         for (const json & other : then.is_array() ? then : json::array({then})) {
@@ -1231,60 +1592,27 @@ bool normaliser::oppose(const std::string & key, const json & value, const waiti
             return *found;
         }
     }
-    return readers().count(key) == 0 && key != "unevaluatedProperties" && key != "unevaluatedItems";
-}
-
-// The opposite of additionalProperties false, as far as the names are known that may come: one of them must. False: there
-// is none.
-bool normaliser::oppose_closed(const partial & p, const json & s, choice & out) {
-    std::set<std::string> names;
-    bool                  is_closed = false, is_open = given.open || !p.made.rest.empty(); // to other names
-    for (const part & one : p.made.objects) {
-        is_open = is_open || has(*one.what, "additionalProperties") || has(*one.what, "patternProperties");
-        is_closed =
-            is_closed || (has(*one.what, "additionalProperties") && !has(*one.what, "patternProperties") &&
-                          (*one.what)["additionalProperties"] == false);
-        if (has(*one.what, "properties")) {
-            for (const auto & [name, value] : (*one.what)["properties"].items()) {
-                names.insert(name);
-                (void) value;
-            }
-        }
-    }
-    const size_t n_before  = out.size();
-    const auto   is_listed = [&](const std::string & name) {
-        bool listed = has(s, "properties") && s["properties"].contains(name);
-        for (const auto & [expression, value] :
-             has(s, "patternProperties") ? s["patternProperties"].items() : no_schemas.items()) {
-            const language * l = listed ? nullptr : pattern(expression, s, "patternProperties");
-            listed             = listed || l == nullptr || l->holds(name);
-            (void) value;
-        }
-        return listed;
-    };
-    for (const std::string & name : p.made.required) {
-        if (!is_listed(name)) { // it comes anyway
-            add_opposite(out, {{"type", "object"}}, s);
-            return true;
-        }
-    }
-    for (const std::string & name : names) {
-        budget.spend(1);
-        if (!is_listed(name)) {
-            add_opposite(out, {{"type", "object"}, {"required", json::array({name})}}, s);
-        }
-        if (out.size() - n_before > n_max_opposites) {
-            return false;
-        }
-    }
-    return is_closed || (!is_open && !(names.empty() && p.made.required.size() == 0));
+    return readers().count(key) == 0;
 }
 
 // Of a keyword whose opposite has no rule.
 static unsigned type_spoken_of(const std::string & key) {
-    return key == "format"                                            ? of_string
-           : key.find("Items") != std::string::npos || key == "items" ? of_array
-                                                                      : of_object;
+    return key == "format" ? of_string : speaks_of_items(key) ? of_array : of_object;
+}
+
+// Refuses a keyword of the wrong type, as where it is no opposite.
+void normaliser::check_form(const std::string & key, const json & value, const waiting & w) {
+    static const std::set<std::string> simple = {
+        "type",        "pattern",     "format",           "minLength",        "maxLength",
+        "minItems",    "maxItems",    "minProperties",    "maxProperties",    "minimum",
+        "maximum",     "required",    "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "divisibleBy", "uniqueItems", "prefixItems",      "properties",       "patternProperties"};
+    if (key == "enum" && !value.is_array()) {
+        refuse(*w.what.what, key, std::string(value.type_name()) + " is no list");
+    } else if (simple.count(key) > 0) {
+        partial p;
+        (this->*readers().at(key))(p, w, key, value);
+    }
 }
 
 void normaliser::take_opposite(partial & p, const waiting & w) {
@@ -1305,9 +1633,8 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
         if ((only_reference && key != "$ref") || key == "then" || key == "else") {
             continue;
         }
-        const bool closes = key == "additionalProperties" && value == false;
-        if ((closes ? !oppose_closed(p, s, out) : !oppose(key, value, w, out)) &&
-            (p.made.types & type_spoken_of(key)) != 0) {
+        check_form(key, value, w);
+        if (!oppose(key, value, w, out) && (p.made.types & type_spoken_of(key)) != 0) {
             without = key;
         }
     }
@@ -1335,6 +1662,7 @@ void normaliser::take_opposite(partial & p, const waiting & w) {
 
 // Adds the keywords that see another one of their kind, which evaluates all that is left.
 static void see_all(const shape & s, const char * keyword, std::vector<int> & covered) {
+    covered.insert(covered.end(), s.blind.begin(), s.blind.end());
     for (const auto & r : s.rest) {
         if (has(*r.what, keyword)) {
             covered.insert(covered.end(), r.scopes.begin(), r.scopes.end());
@@ -1346,7 +1674,7 @@ static void see_all(const shape & s, const char * keyword, std::vector<int> & co
 // name: nullptr for a free name. matches: of an expression and the schema that has it; nullopt: it is not known, so that
 // the name is left free.
 template <typename matching>
-static terms schemas_of(const shape & s, const std::string * name, const matching & matches) {
+static terms schemas_of(const shape & s, const std::string * name, const matching & matches, bool with_rest) {
     terms            out;
     std::vector<int> covered;
     for (const auto & one : s.objects) {
@@ -1374,7 +1702,7 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
     }
     see_all(s, "unevaluatedProperties", covered);
     for (const auto & r : s.rest) {
-        if (has(*r.what, "unevaluatedProperties") &&
+        if (with_rest && has(*r.what, "unevaluatedProperties") &&
             std::find(covered.begin(), covered.end(), r.scope) == covered.end()) {
             out.push_back({&(*r.what)["unevaluatedProperties"], false});
         }
@@ -1382,14 +1710,14 @@ static terms schemas_of(const shape & s, const std::string * name, const matchin
     return out;
 }
 
-terms normaliser::property(const shape & s, const std::string & name) {
+terms normaliser::property(const shape & s, const std::string & name, bool is_whole) {
     budget.spend(1 + (int64_t) (s.objects.size() + s.rest.size()) / 16);
     const auto matches = [&](const std::string & expression, const json & what) {
         budget.spend((int64_t) name.size() / 8);
         const language * l = pattern(expression, what, "patternProperties");
         return l == nullptr ? std::nullopt : std::optional(l->holds(name));
     };
-    return together(schemas_of(s, &name, matches));
+    return together(schemas_of(s, &name, matches, is_whole));
 }
 
 terms normaliser::free_property(const shape & s, const std::set<std::string> & matched) {
@@ -1397,7 +1725,7 @@ terms normaliser::free_property(const shape & s, const std::set<std::string> & m
         const bool known = pattern(expression, what, "patternProperties") != nullptr;
         return known ? std::optional(matched.count(expression) > 0) : std::nullopt;
     };
-    return together(schemas_of(s, nullptr, matches));
+    return together(schemas_of(s, nullptr, matches, true));
 }
 
 terms normaliser::item(const shape & s, size_t i) {
@@ -1437,11 +1765,28 @@ terms normaliser::item(const shape & s, size_t i) {
     return together(std::move(out));
 }
 
+bool normaliser::is_open(const shape & s) {
+    bool says = given.open, closes = s.closes;
+    for (const part & one : s.objects) {
+        closes =
+            closes || (one.positive && (has(*one.what, "patternProperties") || has(*one.what, "properties")));
+        says = says || (one.positive && has(*one.what, "additionalProperties"));
+        for (const auto & [expression, value] : has(*one.what, "patternProperties")
+                                                    ? (*one.what)["patternProperties"].items()
+                                                    : no_schemas.items()) {
+            (void) value; // any name may fit one that is not known
+            says = says || pattern(expression, *one.what, "patternProperties") == nullptr;
+        }
+    }
+    const auto says_rest = [](const shape::unevaluated & r) { return has(*r.what, "unevaluatedProperties"); };
+    return says || !closes || std::any_of(s.rest.begin(), s.rest.end(), says_rest);
+}
+
 //
 // emptiness
 //
 
-bool normaliser::is_dead(const shape & s, int depth) {
+bool normaliser::is_dead(const shape & s, int depth, bool is_whole) {
     unsigned types = s.types;
     if (s.values) {
         return s.values->empty();
@@ -1466,7 +1811,7 @@ bool normaliser::is_dead(const shape & s, int depth) {
             if (dead || depth >= n_max_depth) {
                 break;
             }
-            const terms all = property(s, name);
+            const terms all = property(s, name, is_whole);
             dead            = !all.empty() && is_empty(all, depth + 1);
         }
         types &= dead ? ~of_object : of_all;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,16 +94,27 @@ struct shape {
     const json *                  multiples_at = nullptr; // where they stand
 
     std::vector<part> objects;
-    name_list         required, required_positive;
-    std::vector<term> names; // of properties
+    name_list         required;
+    name_list         named;          // of those that are required: they may come where others may not
+    bool              closes = false; // a keyword `required` has given names
+    std::vector<term> names;          // of properties
     int64_t           min_properties = 0, max_properties = -1;
     const json *      min_properties_at = nullptr;
+    // Some member must be so; of opposites.
+    struct wanted {
+        term                name;
+        std::optional<term> value; // nullopt: any
+        const json *        place;
+        std::string         keyword;
+    };
+    std::vector<wanted> wanted_members;
 
     struct contained {
         term             what;
         const json *     place;
         int64_t          low, high; // high -1: no limit
         std::vector<int> scopes;    // the unevaluatedItems that see it
+        int64_t          from = 0;  // the first item that counts
     };
     std::vector<part>      arrays;
     std::vector<contained> contains;
@@ -115,11 +127,12 @@ struct shape {
         std::vector<int> scopes; // of others that see it
     };
     std::vector<unevaluated> rest;
+    std::vector<int>         blind; // those beside which something is left out that might evaluate
 
     // What a copy costs.
     int64_t size() const {
-        return (int64_t) (other_than.size() + required.size() + required_positive.size() + objects.size() +
-                          arrays.size() + names.size() + texts_key.size() / 16);
+        return (int64_t) (other_than.size() + required.size() + named.size() + objects.size() +
+                          arrays.size() + names.size() + wanted_members.size() + texts_key.size() / 16);
     }
 };
 
@@ -137,23 +150,36 @@ class normaliser {
     // The alternatives of these schemas together. Throws refusal.
     const std::vector<shape> & shapes(const terms & all);
     bool                       is_empty(const terms & all, int depth = 0); // surely; false if it is not known
-    // What a property, or an item, of a shape must be. is_named: some keyword speaks of it.
-    terms property(const shape & s, const std::string & name);
+    bool is_open(const shape & s); // names may come that neither `properties` nor a pattern gives
+    // What a property, or an item, of a shape must be. is_whole: no choice is left that may evaluate it.
+    terms property(const shape & s, const std::string & name, bool is_whole = true);
     terms item(const shape & s, size_t i);
+    // A schema that says that all members must fit a term.
+    const json * others_as(const term & t) {
+        return below(json::object(), *t.what, "/additionalProperties", t);
+    }
     // What a property is that has no name of its own, and whose name matches these patterns.
     terms free_property(const shape & s, const std::set<std::string> & matched);
     // The texts that these schemas allow.
     language text_language(const shape & s);
     language strings(const terms & all);
 
+    // A text that a value shares with all that are the same in JSON Schema's sense: 1 and 1.0 are, the order of properties
+    // is nothing.
+    std::string text_of(const json & value);
     // False: the value is surely not what they allow.
     bool is_valid(const json & value, const term & t) { return validity(value, t, 0) != truth::no; }
     bool is_valid(const json & value, const terms & all);
+    // True: the value surely is what it allows.
+    bool is_sure(const json & value, const term & t) { return validity(value, t, 0) == truth::yes; }
 
     const language * pattern(const std::string & expression, const json & at, const char * keyword);
     // Throws, or remembers a warning: the keyword is left out.
     void refuse(const json & at, const std::string & keyword, const std::string & why);
     void warn(const std::string & text);
+
+    // The schema that was read last, for messages about work that is too much; nullptr: there was none.
+    const json * last_read() const { return last; }
 
     std::set<std::string> warnings;
 
@@ -164,11 +190,21 @@ class normaliser {
         std::vector<int> scopes;
     };
     using choice = std::vector<std::vector<waiting>>; // one of these must hold
+    // A condition that asks only for the value of one member.
+    struct member_test {
+        std::vector<waiting>                yes, no; // no: begins with the opposite of the condition
+        const json *                        place;
+        std::map<std::string, const json *> values;
+        bool                                needs_member = false, needs_object = false;
+    };
     struct partial {
         shape                made;
         std::vector<waiting> todo;
         std::set<term>       seen;
-        std::vector<choice>  choices;
+        // Those that an unevaluated… keyword sees, with all that do: another one may see the same schema.
+        std::set<std::pair<term, std::vector<int>>>     seen_by;
+        std::vector<choice>                             choices;
+        std::map<std::string, std::vector<member_test>> tests; // by the member's name
     };
     using reader = void (normaliser::*)(partial &, const waiting &, const std::string &, const json &);
 
@@ -176,8 +212,11 @@ class normaliser {
 
     void divide(partial p, std::vector<shape> & out, int depth);
     void finish(partial & p, std::vector<shape> & out);
+    void take_all(partial & p);
+    void leave_out_beside(partial & p, const std::vector<int> & scopes);
     void take(partial & p, const waiting & w);
     void take_opposite(partial & p, const waiting & w);
+    void check_form(const std::string & key, const json & value, const waiting & w);
     // The alternatives in which a keyword does not hold. False: it has none here. nullopt: another function's.
     std::optional<bool> oppose_values(const std::string & key, const json & value, const waiting & w,
                                       choice & out);
@@ -191,10 +230,15 @@ class normaliser {
                                      choice & out);
     std::optional<bool> oppose_dependent(const std::string & key, const json & value, const waiting & w,
                                          choice & out);
-    bool                oppose_closed(const partial & p, const json & s, choice & out);
-    bool                oppose(const std::string & key, const json & value, const waiting & w, choice & out);
-    void                add_opposite(choice & out, const json & made, const json & s);
-    void add_below(choice & out, json made, const json & s, const std::string & at, const term & t);
+    bool oppose_further_items(const std::string & key, const json & value, const json & s, choice & out);
+    bool oppose_others_of(const std::string & key, const json & value, const json & s, choice & out);
+    void add_wanted(choice & out, shape::wanted one);
+    bool oppose(const std::string & key, const json & value, const waiting & w, choice & out);
+    void add_opposite(choice & out, const json & made, const json & s);
+    const json * other_than(const json & value, const json & s);
+    void         oppose_listed(const json & values, const json & s, choice & out);
+    void         add_below(choice & out, json made, const json & s, const std::string & at, const term & t);
+    const json * below(json made, const json & s, const std::string & at, const term & t);
 
     void read_reference(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_type(partial & p, const waiting & w, const std::string & key, const json & value);
@@ -219,22 +263,27 @@ class normaliser {
     void read_unique(partial & p, const waiting & w, const std::string & key, const json & value);
     void read_made(partial & p, const waiting & w, const std::string & key, const json & value);
 
+    std::optional<member_test> test_of(const json & condition, std::string & name);
+    void                       merge_tests(partial & p);
+    void add_case(choice & out, const std::vector<member_test> & tests, const json * made,
+                  const std::function<bool(size_t)> & holds);
     bool is_disjoint(const json & a, const json & b);
     // The values of a list, each as a text that equal ones share.
     const std::set<std::string> & values_of(const json & list);
     // The values that a schema surely has, or that members have of which it surely has one, by name ("": its own).
     using listing = std::map<std::string, std::set<std::string>>;
-    listing                listing_of(const json & s);
-    void                   add_overlaps(const json & list, const waiting & w, choice & out);
-    std::string            text_of(const json & value);
-    bool                   is_kept(const json & value) const;
-    bool                   is_dead(const shape & s, int depth);
-    const json *           make(json value, const json & original);
-    json                   term_of(const term & t);
-    const json *           either(const terms & some, const json & original);
-    const json *           find(const json & from, const std::string & reference);
-    const json *           target(const json & from, const std::string & key, const json & value);
-    bool                   is_list(const json & at, const std::string & key, const json & value);
+    listing                      listing_of(const json & s);
+    const std::vector<listing> & listings_of(const json & list);
+    bool                         is_apart(const json & list, size_t i, size_t k);
+    void                         add_overlaps(const json & list, const waiting & w, choice & out);
+    bool                         is_kept(const json & value) const;
+    bool                         is_dead(const shape & s, int depth, bool is_whole = true);
+    const json *                 make(json value, const json & original);
+    json                         term_of(const term & t);
+    const json *                 either(const terms & some, const json & original);
+    const json *                 find(const json & from, const std::string & reference);
+    const json *                 target(const json & from, const std::string & key, const json & value);
+    bool                         is_list(const json & at, const std::string & key, const json & value);
     bool                   is_list_of_names(const json & at, const std::string & key, const json & value);
     bool                   is_made(const json & s) const { return made_ones.count(&s) > 0; }
     std::optional<int64_t> read_count(const json & at, const std::string & key, const json & value);
@@ -249,6 +298,7 @@ class normaliser {
     bool                 is_valid_number(const decimal & d, const shape & s);
     truth                validity_of_array(const json & value, const shape & s, int depth);
     truth                validity_of_object(const json & value, const shape & s, int depth);
+    void                 check_names(const json & s);
     // Leaves out references by which a schema asks for itself in the same place.
     void check_cycles(const json & s, int depth);
 
@@ -259,11 +309,13 @@ class normaliser {
     std::map<terms, std::unique_ptr<std::vector<shape>>> known;
     std::map<std::pair<const json *, const json *>, int> disjoint; // 1: yes, 0: no or not yet known
     std::map<const json *, std::set<std::string>>        listed;   // by list
+    std::map<const json *, std::vector<listing>>         listings; // by list of schemas
     std::map<std::string, std::unique_ptr<language>>     patterns;
     std::map<std::string, std::string>                   unknown_patterns; // why they have no rule
     std::deque<json>                                     made_values;
     std::set<const json *>                               made_ones;
     std::vector<term>                                    made_terms;
+    std::vector<shape::wanted>                           made_wanted;
     std::map<term, size_t>                               made_by_term;
     std::map<terms, const json *>                        made_by_terms;
     std::set<terms>                                      active; // emptiness is being looked for
@@ -271,10 +323,9 @@ class normaliser {
     std::set<const json *>      cut;            // schemas whose reference is left out
     int64_t                     n_left_out = 0; // calls of refuse
     int                         n_scopes = 0, nesting = 0;
+    const json *                last = nullptr;
 };
 
-// Whether two values are the same in JSON Schema's sense: 1 and 1.0 are, the order of properties is nothing.
-bool     same(const json & a, const json & b);
 unsigned type_of(const json & value);
 // A sorted list in which each is once.
 terms together(terms all);

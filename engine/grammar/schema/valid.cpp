@@ -30,11 +30,11 @@ template <typename list, typename asked> static truth all_of(const list & all, c
 }
 
 // Of how many surely hold, and how many may.
-template <typename list, typename asked>
-static std::pair<int64_t, int64_t> count_of(const list & all, const asked & ask) {
+template <typename iterator, typename asked>
+static std::pair<int64_t, int64_t> count_of(iterator begin, iterator end, const asked & ask) {
     std::pair<int64_t, int64_t> out;
-    for (const auto & one : all) {
-        const truth found = ask(one);
+    for (auto it = begin; it != end; ++it) {
+        const truth found = ask(*it);
         out.first += found == truth::yes;
         out.second += found != truth::no;
     }
@@ -84,8 +84,9 @@ std::optional<truth> normaliser::validity_by_others(const std::string & key, con
         if (!is_list(s, key, keyword)) {
             return truth::perhaps;
         }
-        return key == "allOf" ? all_of(keyword, fits)
-                              : within(count_of(keyword, fits), 1, key == "oneOf" ? 1 : -1);
+        return key == "allOf"
+                   ? all_of(keyword, fits)
+                   : within(count_of(keyword.begin(), keyword.end(), fits), 1, key == "oneOf" ? 1 : -1);
     }
     if (key == "not") {
         return opposite(fits(keyword));
@@ -109,7 +110,8 @@ std::optional<truth> normaliser::validity_by_others(const std::string & key, con
             return truth::perhaps;
         }
         budget.spend(1 + (int64_t) value.size());
-        return truth_of(key == "const" ? same(keyword, value) : values_of(keyword).count(text_of(value)) > 0);
+        return truth_of(key == "const" ? text_of(keyword) == text_of(value)
+                                       : values_of(keyword).count(text_of(value)) > 0);
     }
     if (key == not_values_key && is_made(s)) {
         return truth_of(values_of(keyword).count(text_of(value)) == 0);
@@ -165,14 +167,13 @@ truth normaliser::validity_of_array(const json & value, const shape & s, int dep
     }
     for (const auto & c : s.contains) {
         const auto fits = [&](const json & v) { return validity(v, c.what, depth + 1); };
-        out             = std::min(out, within(count_of(value, fits), c.low, c.high));
+        const auto from = value.begin() + std::min(c.from, n);
+        out             = std::min(out, within(count_of(from, value.end(), fits), c.low, c.high));
     }
+    std::set<std::string> seen;
     for (size_t i = 0; i < value.size() && s.unique != nullptr; i++) {
-        for (size_t k = 0; k < i; k++) {
-            budget.spend(1);
-            if (same(value[i], value[k])) {
-                return truth::no;
-            }
+        if (!seen.insert(text_of(value[i])).second) {
+            return truth::no;
         }
     }
     return out;
@@ -193,6 +194,14 @@ truth normaliser::validity_of_object(const json & value, const shape & s, int de
         const auto   named  = [&](const term & t) { return validity(text, t, depth + 1); };
         out                 = std::min(
             {out, all_of(s.objects.empty() ? terms() : property(s, name), fits), all_of(s.names, named)});
+    }
+    for (const auto & wanted : s.wanted_members) {
+        truth found = truth::no;
+        for (const auto & [name, one] : value.items()) {
+            const truth fits = wanted.value ? validity(one, *wanted.value, depth + 1) : truth::yes;
+            found            = std::max(found, std::min(fits, validity(name, wanted.name, depth + 1)));
+        }
+        out = std::min(out, found);
     }
     return out;
 }

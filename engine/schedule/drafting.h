@@ -1,0 +1,93 @@
+// How many tokens are drafted: guesses at the next tokens of a sequence, which are rows of the same step as its last one.
+// They are worth what rows cost, by the steps so far, and how often such guesses were right.
+#pragma once
+
+#include "schedule/draft_index.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+// The time of a step by its tokens, as measured: twice at least, since the first step of a size may have to reserve memory,
+// and recently, so that a size that was slow for another reason is tried again.
+class step_curve {
+  public:
+    void add(int32_t n_tokens, int64_t t_us);
+    // Of a step of so many tokens, in us: between two that were measured in a straight line, beyond them as the nearest one.
+    double at(int32_t n_tokens) const;
+    bool   knows(int32_t n_tokens) const;
+
+    static const int32_t n_max    = 64;   // tokens
+    static const int64_t n_recent = 1000; // steps
+
+  private:
+    struct point {
+        double  t       = 0;
+        int32_t n_times = 0;
+        int64_t last    = 0; // step
+    };
+
+    bool is_recent(const point & p) const { return n_steps - p.last < n_recent; }
+
+    std::array<point, n_max + 1> points;
+    int64_t                      n_steps = 0;
+};
+
+// Where guesses come from.
+struct draft_source {
+    enum kind { prompt, own, siblings, earlier, grammar, n };
+    static constexpr const char * names[n] = {"prompt", "own", "siblings", "earlier", "grammar"};
+};
+
+// What speaks for guesses.
+struct draft_evidence {
+    draft_source::kind source  = draft_source::grammar;
+    int32_t            n_equal = 0; // tokens before them that are equal (draft_place); none of a grammar's
+    int32_t            n_sure  = 0; // of a grammar's: the first ones, which it allows only
+};
+
+struct draft_count {
+    int64_t n_guessed = 0, n_right = 0; // tokens
+};
+using draft_counts_by_source = std::array<draft_count, draft_source::n>;
+
+// How often guesses were right, by their evidence: the first one, and each behind a right one.
+class guess_rates {
+  public:
+    // Of these guesses the first n_right were right, and the next one, if there was one, was not.
+    void add(const draft_evidence & why, int32_t n_guessed, int32_t n_right);
+    // The same, but of few guesses: what a request begins with.
+    guess_rates few() const;
+    // A step passes: what is known fades, so that guesses that were wrong are tried again.
+    void fade();
+    // The chance that guess i, from 0 on, and all before it are right.
+    double chance(const draft_evidence & why, int32_t i) const;
+    // Of so many guesses: how many are right, on average.
+    double expected(const draft_evidence & why, int32_t n) const;
+
+  private:
+    struct rate {
+        double right = 0, all = 0;
+    };
+
+    static const size_t n_classes = 3; // of n_equal
+    static size_t       rate_of(const draft_evidence & why, int32_t i);
+
+    std::array<rate, 2 * (n_classes * draft_source::grammar + 1)>
+        rates; // first and next ones; last: of a grammar
+};
+
+// A sequence that has guesses.
+struct draft_offer {
+    int32_t             n_most = 0; // guesses
+    draft_evidence      why;
+    const guess_rates * rates       = nullptr;
+    int32_t             n_sequences = 1; // that share the row
+};
+
+// How many guesses of each offer a step takes that has n_tokens without them, from which n_rows sequences draw: as many as
+// make the most tokens a second.
+// n_room: guesses at most; t_share: the step may take so many times as long, at most.
+std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, const step_curve & curve,
+                                   int32_t n_tokens, int32_t n_rows, int32_t n_room, double t_share);
