@@ -1,11 +1,12 @@
-"""How often the passage that answers a question is among the best chunks: by BM25, and by models' vectors.
+"""How often a memory finds the passage that answers a question: by words, by meaning, by both.
 
-python benchmarks/recall/run.py [MODEL.gguf …] [--tokens 200] [--ann 50000]
+python -m benchmarks.recall.run [MODEL.gguf …] [--stories FILE] [--tokens 200] [--only words] [--ann 50000]
 
-questions.tsv has a text's file, a passage of it, and a question that the passage answers, a line each. A
-search answers a question if one of the k best chunks has the passage. All sides search the same chunks, which
-are divided by the bundled model's tokens. --ann compares usearch with the exact search, on that many vectors
-near those of the chunks.
+About 400 questions of six kinds: those of questions.tsv were written by hand, the others are made by rule of
+what is installed (sources.py, rules.py), so other versions of it give other questions. Each is searched in
+one memory of all texts. A search answers a question if one of the k best chunks has the passage. --stories: a
+file of stories between <|endoftext|>, as TinyStories has them. --ann compares usearch with the exact search,
+on that many vectors near those of the chunks.
 """
 
 from __future__ import annotations
@@ -13,88 +14,43 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import re
 import tempfile
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from benchmarks.recall.rules import Question, made
+from benchmarks.recall.sources import HERE, Text, texts
 from llama_srb import bundled
 from llama_srb.config import Settings
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
-from llama_srb.memory.chunks import chunks_of, cleaned
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.one_memory import Memory
-from llama_srb.memory.records import Chunking, EmbeddingModel, FileStore, MemorySettings
+from llama_srb.memory.records import (
+    NO_MODEL,
+    Chunking,
+    EmbeddingModel,
+    FileStore,
+    MemorySettings,
+)
 from llama_srb.memory.stores.vectors import Rows
 from llama_srb.models import gguf_header
+from llama_srb.request.values import SEARCHES, SearchBy
 
-HERE = Path(__file__).parent
-BEST = (1, 5)  # how many chunks are looked at
-K1, B = 1.5, 0.75  # BM25's usual parameters
-
-
-@dataclass(frozen=True)
-class Question:
-    """passage: a part of the text of this name, which answers it."""
-
-    text: str
-    passage: str
-    question: str
-
-    def is_in(self, name: str, chunk: str) -> bool:
-        return name == self.text and plain(self.passage) in plain(chunk)
+BEST = (1, 5, 10)  # how many chunks are looked at
+KINDS = ("exact", "heading", "paraphrase", "typos", "inflection", "long")
 
 
-def plain(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
-
-
-def questions() -> list[Question]:
+def questions(some: Sequence[Text]) -> list[Question]:
     lines = (HERE / "questions.tsv").read_text().splitlines()
-    return [Question(*line.split("\t")) for line in lines]
-
-
-def texts() -> dict[str, str]:
-    return {path.name: cleaned(path.read_text()) for path in sorted((HERE / "texts").glob("*.md"))}
-
-
-# ----------------------------------------------------------------------------------------------------
-# Sides
-# ----------------------------------------------------------------------------------------------------
-
-
-class Bm25:
-    """Okapi BM25 over words in lower case."""
-
-    def __init__(self, chunks: Sequence[tuple[str, str]]) -> None:
-        self._chunks = chunks
-        self._counts = [Counter(words(text)) for _, text in chunks]
-        self._mean = sum(map(Counter.total, self._counts)) / len(chunks)
-        self._with = Counter(word for counts in self._counts for word in counts)
-
-    def best(self, question: str, k: int) -> list[tuple[str, str]]:
-        scores = [self._score(counts, words(question)) for counts in self._counts]
-        order = sorted(range(len(scores)), key=lambda i: -scores[i])
-        return [self._chunks[i] for i in order[:k]]
-
-    def _score(self, counts: Counter[str], asked: Sequence[str]) -> float:
-        length = K1 * (1 - B + B * counts.total() / self._mean)
-        return sum(
-            math.log(1 + (len(self._chunks) - self._with[word] + 0.5) / (self._with[word] + 0.5))
-            * counts[word] * (K1 + 1) / (counts[word] + length)
-            for word in asked
-        )  # fmt: skip
-
-
-def words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
+    return [*(Question(*line.split("\t")) for line in lines), *made(some)]
 
 
 @asynccontextmanager
@@ -107,42 +63,60 @@ async def running(path: Path) -> AsyncIterator[EmbeddingModel]:
         yield Vectoriser.of(settings, gguf_header.read(path)).model(pool)
 
 
-async def chunks(chunking: Chunking) -> list[tuple[str, str]]:
-    """Names of texts, and their chunks by the bundled model's tokens."""
-    async with running(bundled.model()) as model:
+@asynccontextmanager
+async def filled(model: EmbeddingModel, tokens: int, some: Sequence[Text]) -> AsyncIterator[Memory]:
+    """A memory of all texts."""
+    chunking = Chunking(tokens, tokens // 5)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = MemorySettings(
+            "recall", model.name or None, FileStore(Path(folder, "recall.db")), chunking
+        )
+        memory = await Memory.open(settings, model)
+        try:
+            for one in some:
+                await memory.put(one.name, one.text)
+            yield memory
+        finally:
+            await memory.close()
+
+
+@dataclass(frozen=True)
+class Figures:
+    """ranks: of each question's passage among the best chunks, from 1; None: it is not there."""
+
+    ranks: dict[Question, int | None]
+    ms: float
+
+    def hit(self, k: int, kind: str = "", language: str = "") -> float:
+        some = self._of(kind, language)
+        return sum(rank is not None and rank <= k for rank in some) / len(some) if some else math.nan
+
+    @property
+    def mrr(self) -> float:
+        return sum(1 / rank for rank in self._of() if rank) / len(self.ranks)
+
+    def _of(self, kind: str = "", language: str = "") -> list[int | None]:
         return [
-            (name, text[one.start : one.end])
-            for name, text in texts().items()
-            for one in await chunks_of(text, chunking, model.count_tokens)
+            rank
+            for one, rank in self.ranks.items()
+            if kind in ("", one.kind) and language in ("", one.language)
         ]
 
 
-async def by_vectors(path: Path, divided: Sequence[tuple[str, str]], folder: Path) -> dict[int, float]:
-    """The shares of answered questions. Each chunk is a document, so that all sides have the same ones."""
-    settings = MemorySettings("recall", path.stem, FileStore(folder / f"{path.stem}.db"), Chunking(8192, 0))
-    async with running(path) as model:
-        memory = await Memory.open(settings, model)
-        try:
-            for i, (name, text) in enumerate(divided):
-                await memory.put(f"{i}", text, metadata={"text": name})
-            found = {
-                one: [
-                    (str(hit.metadata["text"]), hit.text)
-                    for hit in await memory.search(one.question, max(BEST))
-                ]
-                for one in questions()
-            }
-        finally:
-            await memory.close()
-    return shares(found)
+async def figures(memory: Memory, asked: Sequence[Question], by: SearchBy) -> Figures:
+    ranks, times = dict[Question, int | None](), list[float]()
+    for one in asked:
+        begun = time.perf_counter()
+        found = await memory.search(one.question, max(BEST), by=by)
+        times.append(time.perf_counter() - begun)
+        ranks[one] = next((i for i, hit in enumerate(found, 1) if one.is_in(hit.document, hit.text)), None)
+    return Figures(ranks, 1000 * median(times))
 
 
-def shares(found: Mapping[Question, Sequence[tuple[str, str]]]) -> dict[int, float]:
-    """For each k the share of the questions whose passage is in one of the k best chunks."""
-    return {
-        k: sum(any(one.is_in(*chunk) for chunk in some[:k]) for one, some in found.items()) / len(found)
-        for k in BEST
-    }
+def show(side: str, found: Figures) -> None:
+    row = [*(found.hit(k) for k in BEST), found.mrr, *(found.hit(5, kind) for kind in KINDS)]
+    row += [found.hit(5, language=one) for one in ("de", "zh")]
+    print(f"| {side} | " + " | ".join(f"{one:.2f}" for one in row) + f" | {found.ms:.1f} |", flush=True)
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -150,19 +124,17 @@ def shares(found: Mapping[Question, Sequence[tuple[str, str]]]) -> dict[int, flo
 # ----------------------------------------------------------------------------------------------------
 
 
-async def near_chunks(divided: Sequence[tuple[str, str]], count: int) -> Any:
+async def near_chunks(divided: Sequence[str], count: int) -> Any:
     """Vectors near those of the chunks, as a memory of many texts about few things has them."""
     async with running(bundled.model()) as model:
-        own = np.array(
-            [v for some in batches(divided, 32) for v in await model.embed([text for _, text in some])]
-        )
+        own = np.array([v for some in batches(divided, 32) for v in await model.embed(some)])
     drawn = np.random.default_rng(1)
     spread = float(np.linalg.norm(own - own.mean(0), axis=1).mean()) / math.sqrt(own.shape[1])
     made = own[drawn.integers(len(own), size=count)] + drawn.normal(0, spread, (count, own.shape[1]))
     return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
 
 
-def batches(some: Sequence[tuple[str, str]], size: int) -> list[Sequence[tuple[str, str]]]:
+def batches(some: Sequence[str], size: int) -> list[Sequence[str]]:
     return [some[first : first + size] for first in range(0, len(some), size)]
 
 
@@ -183,26 +155,25 @@ def _first(rows: Rows, query: Any, k: int) -> list[tuple[int, int, float]]:
     return [next(ranked) for _ in range(k)]
 
 
-async def main(models: Sequence[Path], tokens: int, ann: int) -> None:
-    divided = await chunks(Chunking(tokens, tokens // 5))
-    asked, lexical = questions(), Bm25(divided)
-    whole = sum(any(one.is_in(*chunk) for chunk in divided) for one in asked)
-    print(
-        f"{len(asked)} questions, {len(texts())} texts, {len(divided)} chunks of at most {tokens} tokens; "
-        f"{whole} passages are whole in a chunk\n"
-    )
-    print("| side | " + " | ".join(f"recall@{k}" for k in BEST) + " |\n|---|" + "---|" * len(BEST))
-    show("BM25", shares({one: lexical.best(one.question, max(BEST)) for one in asked}))
-    with tempfile.TemporaryDirectory() as folder:
-        for path in (bundled.model(), *models):
-            show(path.stem, await by_vectors(path, divided, Path(folder)))
-    if ann:
-        share = approximate(await near_chunks(divided, ann))
-        print(f"\nusearch finds {share:.3f} of the 10 nearest of {ann:,} vectors")
-
-
-def show(side: str, found: Mapping[int, float]) -> None:
-    print(f"| {side} | " + " | ".join(f"{found[k]:.2f}" for k in BEST) + " |", flush=True)
+async def main(given: argparse.Namespace) -> None:
+    some = texts(given.stories)
+    asked = questions(some)
+    print(f"{len(asked)} questions, {len(some)} texts of {sum(len(one.text) for one in some):,} characters\n")
+    heads = [*(f"@{k}" for k in BEST), "MRR", *(f"{kind} @5" for kind in KINDS), "de @5", "zh @5", "ms"]
+    print("| side | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads))
+    if given.only == "words":
+        async with filled(NO_MODEL, given.tokens, some) as memory:
+            show("words, no model", await figures(memory, asked, "words"))
+        return
+    for path in (bundled.model(), *given.models):
+        async with running(path) as model, filled(model, given.tokens, some) as memory:
+            for by in SEARCHES:
+                show(f"{path.stem}, {by}", await figures(memory, asked, by))
+    if given.ann:
+        english = [one.text for one in some if one.language == "en"]
+        divided = [one[i : i + 800] for one in english for i in range(0, len(one), 800)][:2000]
+        share = approximate(await near_chunks(divided, given.ann))
+        print(f"\nusearch finds {share:.3f} of the 10 nearest of {given.ann:,} vectors")
 
 
 if __name__ == "__main__":
@@ -212,7 +183,8 @@ if __name__ == "__main__":
     parser.add_argument(
         "models", nargs="*", type=Path, metavar="MODEL", help="GGUF files, beside the bundled model"
     )
+    parser.add_argument("--stories", type=Path, help="a file of stories")
     parser.add_argument("--tokens", type=int, default=200, help="most tokens of a chunk")
+    parser.add_argument("--only", choices=["words"], help="a memory without a model, which takes a second")
     parser.add_argument("--ann", type=int, default=0, help="vectors for usearch against the exact search")
-    given = parser.parse_args()
-    asyncio.run(main(given.models, given.tokens, given.ann))
+    asyncio.run(main(parser.parse_args()))

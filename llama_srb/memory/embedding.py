@@ -13,9 +13,15 @@ from llama_srb.engine.exchange import CommandRefused, EngineError, Exchange
 from llama_srb.models import fingerprint
 from llama_srb.models.gguf_header import ModelInfo
 
-from .records import Chunking, EmbeddingModel, Facts, MemorySettings, MemoryUnusable
+from .records import EmbeddingModel, Facts, MemorySettings, MemoryUnusable
 
 SPARE = 8  # tokens of a text that the model or a border between two pieces adds
+EMBEDDING_POOLINGS = (
+    1,
+    2,
+    3,
+)  # of a file: the mean of the tokens' vectors, the first token's, the last one's
+RANKS = 4  # the pooling of a file whose model ranks
 POOLING = "--pooling"  # the flag that changes all vectors of a model
 
 
@@ -29,12 +35,16 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Vectoriser:
-    """What a model's file and settings say about its vectors. context: tokens; None: the file has none."""
+    """What a model's file and settings say about its vectors. context: tokens; None: the file has none.
+
+    is_made_to_embed: the file says how its vectors are made (pooling), as those of embedding models do.
+    """
 
     name: str
     fingerprint: str
     width: int
     context: int | None
+    is_made_to_embed: bool = False
 
     @classmethod
     def of(cls, settings: Settings, info: ModelInfo) -> Self:
@@ -44,19 +54,22 @@ class Vectoriser:
             "-".join((fingerprint.of_weights(info), *_pooling(settings.engine_command))),
             _width(info),
             info.context,
+            info.metadata.get(f"{info.architecture}.pooling_type") in EMBEDDING_POOLINGS,
         )
 
-    def facts(self, chunking: Chunking) -> Facts:
+    def facts(self, memory: MemorySettings) -> Facts:
         """The facts of vectors that it makes."""
-        return Facts(self.name, self.fingerprint, self.width, chunking)
+        return Facts(self.name, self.fingerprint, self.width, memory.chunking, memory.passage_prefix)
 
     def check(self, memory: MemorySettings) -> None:
         """MemoryUnusable if the model cannot take the chunks of this memory."""
         tokens = memory.chunking.tokens
-        if self.context is not None and tokens > (most := self.context - SPARE):
+        spare = SPARE + len(memory.passage_prefix.encode())
+        if self.context is not None and tokens > (most := self.context - spare):
+            behind = " with the passage_prefix" if memory.passage_prefix else ""
             raise MemoryUnusable(
                 f"memories.{memory.name}.chunk_tokens is {tokens}; it must be at most {most}: its embedding "
-                f"model, {self.name}, takes {self.context} tokens"
+                f"model, {self.name}, takes {self.context} tokens{behind}"
             )
         if not self.width:
             raise MemoryUnusable(f"memory {memory.name}: the file of {self.name} has no embedding_length")
@@ -71,20 +84,41 @@ class Vectoriser:
             counts: Sequence[int] = (await runner.command("count_tokens", texts=list(texts)))["counts"]
             return counts
 
-        return EmbeddingModel(self.name, self.fingerprint, self.width, embed, count_tokens)
+        return EmbeddingModel(
+            self.name, self.fingerprint, self.width, embed, count_tokens, self.is_made_to_embed
+        )
+
+
+def check_reranker(memory: MemorySettings, settings: Settings, info: ModelInfo) -> None:
+    """MemoryUnusable if a memory's reranker is a model that does not rank."""
+    if not (settings.rerank or info.metadata.get(f"{info.architecture}.pooling_type") == RANKS):
+        raise MemoryUnusable(
+            f"memories.{memory.name}.reranker is {memory.reranker}, which ranks no documents: its file does "
+            f"not say so; write rerank = true in [models.{memory.reranker}] if it has a head"
+        )
 
 
 async def vectors(runner: Runner, texts: Sequence[str]) -> list[Sequence[float]]:
     """A vector for each text; CommandRefused with the engine's reason."""
+    return await _computed(runner, "embed", len(texts), input=list(texts))
+
+
+async def relevance(runner: Runner, query: str, texts: Sequence[str]) -> list[float]:
+    """How relevant each text is to a query, as the model's head gives it; CommandRefused."""
+    found = await _computed(runner, "rerank", len(texts), query=query, documents=list(texts), truncate=True)
+    return [one[0] for one in found]
+
+
+async def _computed(runner: Runner, op: str, count: int, **arguments: Any) -> list[Sequence[float]]:
     found: dict[int, Sequence[float]] = {}
-    async with runner.run("embed", input=list(texts)) as exchange:
+    async with runner.run(op, **arguments) as exchange:
         async for events in exchange:
             found |= {event.index: event.embedding for event in events if isinstance(event, Embedding)}
             if isinstance(events[-1], Error):
                 raise CommandRefused(events[-1])
-    if len(found) < len(texts):
-        raise EngineError(f"{len(texts)} texts got {len(found)} vectors")
-    return [found[i] for i in range(len(texts))]
+    if len(found) < count:
+        raise EngineError(f"{count} texts got {len(found)} vectors")
+    return [found[i] for i in range(count)]
 
 
 def _width(info: ModelInfo) -> int:

@@ -143,6 +143,8 @@ class Filter:
 
     lacking: texts that none of the k chunks has. besides: the id of a document of which nothing is taken.
     prompts: True: only prompts that tasks have stored are looked at; False: only other documents.
+    per_document: the most chunks of one document; None: any number.
+    diversity: how much it counts that a chunk is unlike those before it; 0: not at all, 1: nothing else does.
     on_bound: gets why a search has ended at a bound of its work, with what it had found; None: an error.
     """
 
@@ -151,6 +153,8 @@ class Filter:
     lacking: tuple[str, ...] = ()
     besides: str = ""
     prompts: bool | None = None
+    per_document: int | None = None
+    diversity: float = 0.0
     on_bound: Callable[[str], None] | None = field(default=None, compare=False)
 
     def cost_of_taking(self, metadata: Metadata, size: int) -> int:
@@ -175,6 +179,11 @@ class Filter:
     def lets(self, text: str) -> bool:
         """Whether a chunk has none of the texts that it must lack."""
         return not any(_has(text, one) for one in self.lacking)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether a condition is about the score."""
+        return any(one.key is None for one in (*self.before, *self.after))
 
     def ends_at(self, score: float) -> bool:
         """Whether chunks with this score or a lower one cannot pass."""

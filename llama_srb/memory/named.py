@@ -12,7 +12,16 @@ from typing import TypeAlias
 
 from .documents import Documents
 from .one_memory import Memory, open_store
-from .records import EmbeddingModel, Facts, FileStore, MemorySettings, QdrantSettings, extra, no_such
+from .records import (
+    NO_MODEL,
+    EmbeddingModel,
+    Facts,
+    FileStore,
+    MemorySettings,
+    QdrantSettings,
+    extra,
+    no_such,
+)
 from .stores import Store
 
 ModelOf: TypeAlias = Callable[[str], Awaitable[EmbeddingModel]]
@@ -95,8 +104,9 @@ class Memories:
         async with self._opening[name]:
             if name not in self._open:
                 settings = self.settings[name]
-                model = await self._model_of(settings.embedding_model)
-                store = await self._stores.open(settings, model.facts(settings.chunking))
+                name_of_model = settings.embedding_model
+                model = NO_MODEL if name_of_model is None else await self._model_of(name_of_model)
+                store = await self._stores.open(settings, model.facts(settings))
                 self._open[name] = Memory(settings, model, store, self._documents)
             return self._open[name]
 

@@ -7,10 +7,14 @@ searches go on meanwhile, and of two puts of one document the later one stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
-from llama_srb.request.values import whole
+from llama_srb.engine.exchange import CommandRefused
+from llama_srb.request.values import RequestError, SearchBy, whole
 
 from .chunks import SHORT, cleaned
 from .documents import CleanText, Documents, Reading
@@ -38,13 +42,17 @@ from .records import (
     nothing_shown,
 )
 from .room import Room
-from .stores import NewDocument, Reader, Store
+from .stores import NewDocument, Query, Reader, Store
 from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
 from .stores.vectors import normalised
+from .words import asked
 
 PLAIN = "text/plain; charset=utf-8"
 EMBEDDED_AT_ONCE = 32  # chunks of one call
+RANKED = 50  # chunks that a reranker orders
+Ranker: TypeAlias = Callable[[str, Sequence[str]], Awaitable[Sequence[float]]]
+"""The relevance of each text to a query."""
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 
@@ -62,13 +70,13 @@ class Memory:
 
     def __init__(
         self, settings: MemorySettings, model: EmbeddingModel, store: Store, documents: Documents,
-        client: str = "",
+        client: str = "", ranker: Ranker | None = None,
     ) -> None:  # fmt: skip
-        """client: to which the slots of what it does belong."""
+        """client: to which the slots of what it does belong. ranker: orders what a search finds."""
         self.settings = settings
         self.model = model
         self._store, self._room = store, Room(settings)
-        self._documents, self._client = documents, client
+        self._documents, self._client, self._ranker = documents, client, ranker
 
     @classmethod
     async def open(
@@ -79,7 +87,7 @@ class Memory:
         rebuilding: bool = False,
     ) -> Memory:
         """MemoryUnusable if its vectors are another model's, unless it is opened for `rebuild`."""
-        store = await open_store(settings, model.facts(settings.chunking), rebuilding)
+        store = await open_store(settings, model.facts(settings), rebuilding)
         return cls(settings, model, store, documents or Documents())
 
     async def close(self) -> None:
@@ -87,12 +95,16 @@ class Memory:
 
     async def using(self, model: EmbeddingModel) -> Memory:
         """This memory, whose new vectors `model` computes; MemoryOutdated if it is another model."""
-        await self._store.require(model.facts(self.settings.chunking))
+        await self._store.require(model.facts(self.settings))
         return Memory(self.settings, model, self._store, self._documents, self._client)
 
     def of(self, client: str) -> Memory:
         """This memory for a client: it reads and writes in turn with the others, however much one does."""
         return Memory(self.settings, self.model, self._store, self._documents, client)
+
+    def ranked_by(self, ranker: Ranker) -> Memory:
+        """This memory, whose searches are ordered by a reranker."""
+        return Memory(self.settings, self.model, self._store, self._documents, self._client, ranker)
 
     @property
     def facts(self) -> Facts:
@@ -150,7 +162,7 @@ class Memory:
         async with self._store.turns.writes.slot(self._client):
             replaced = await self._store.add(new, chunks, vectors, self._room)
         on_progress(Progress("stored", len(chunks), len(chunks)))
-        return Stored(new.id, len(chunks), len(chunks), replaced)
+        return Stored(new.id, len(chunks), len(chunks) if self.model.width else 0, replaced)
 
     async def delete(self, id: object, owner: str = OPERATOR) -> bool:
         """Deletes an owner's own document; whether there was one."""
@@ -185,36 +197,85 @@ class Memory:
         found = [*([first] if first else []), *others]
         return [one for one in found if owner in (None, one.owner)]
 
-    async def search(
-        self, query: object, k: object = 5, filter: Filter = NO_FILTER, owner: str = OPERATOR
-    ) -> list[Found]:
-        """The k chunks that an owner sees and whose vectors are nearest to the query's, best first.
+    @property
+    def search_by(self) -> SearchBy:
+        """How it is searched where nothing is said; by meaning until all words are there."""
+        if self.model.width and not self._store.has_words:
+            return "meaning"
+        return self.settings.searched_by(self.model.is_made_to_embed)
 
-        RequestError if the filter compares too much.
+    @property
+    def has_words(self) -> bool:
+        """Whether the words of all chunks are there; those of an older file are added in the background."""
+        return self._store.has_words
+
+    async def search(
+        self, query: object, k: object = 5, filter: Filter = NO_FILTER, owner: str = OPERATOR,
+        by: SearchBy | None = None, around: int = 0, *, cosines: bool = True,
+    ) -> list[Found]:  # fmt: skip
+        """The k chunks that an owner sees and that fit the query best: by words, by vectors or by both.
+
+        by: as the memory is configured, unless it is given. around: how many chunks before and behind it the
+        text of each has, too. cosines: of what is found by words; they need the model. RequestError if the
+        filter compares too much.
         """
         count = whole("k", k, 1, MAX_FOUND)
-        return await self.search_each(query, [(count, filter)], owner)
+        return await self.search_each(query, [(count, filter)], owner, by, around, cosines=cosines)
 
     async def search_each(
-        self, query: object, wanted: Sequence[tuple[int, Filter]], owner: str = OPERATOR
-    ) -> list[Found]:
+        self, query: object, wanted: Sequence[tuple[int, Filter]], owner: str = OPERATOR,
+        by: SearchBy | None = None, around: int = 0, *, cosines: bool = True,
+    ) -> list[Found]:  # fmt: skip
         """As search(), for several numbers of chunks, each with its filter; the best of all are first."""
-        text = checked_text(query, "query", MAX_QUERY)
-        (vector,) = await self._vectors([text])
+        text, by = checked_text(query, "query", MAX_QUERY), by or self.search_by
+        self.settings.require_search(by)
+        for _, filter in wanted:
+            if filter.has_scores:
+                self.settings.require_scores("filter")
+        is_embedded = self.model.width and (cosines or by != "words")
+        vector = await self._vector(text, by) if is_embedded else None
+        looked_for = Query(by, vector, [] if by == "meaning" else asked(text), around)
         async with self._store.turns.reads.slot(self._client):
-            found = [
-                one
+            each = [
+                await self._store.search(
+                    looked_for, max(k, RANKED) if self._ranker else k, filter, self._reader(owner)
+                )
                 for k, filter in wanted
-                for one in await self._store.search(vector, k, filter, self._reader(owner))
             ]
-        return sorted(found, key=lambda one: -one.score)
+        if self._ranker is not None:
+            each = [
+                (await self._in_order(self._ranker, text, some))[:k]
+                for some, (k, _) in zip(each, wanted, strict=True)
+            ]
+        found = list(chain.from_iterable(each))
+        return sorted(found, key=partial(_rank, by)) if len(wanted) > 1 else found
+
+    async def _in_order(self, ranker: Ranker, query: str, found: list[Found]) -> list[Found]:
+        """The first ones by their relevance, then the others."""
+        first, rest = found[:RANKED], found[RANKED:]
+        if not first:
+            return found
+        told = zip(first, await ranker(query, [one.text for one in first]), strict=True)
+        scored = [replace(one, scores=replace(one.scores, relevance=score)) for one, score in told]
+        return sorted(scored, key=lambda one: -(one.scores.relevance or 0.0)) + rest
+
+    async def _vector(self, query: str, by: SearchBy) -> Any:
+        """None: it is too long for the model, and words are enough."""
+        try:
+            return (await self._vectors([self.settings.query_prefix + query]))[0]
+        except CommandRefused as error:
+            if error.error.param != "input":
+                raise
+            if by == "words":
+                return None
+            raise RequestError(error.error.message.replace("input[0]", "query"), param="query") from None
 
     async def rebuild(self, on_progress: OnProgress = nothing_shown) -> int:
         """Cuts and computes all stored texts anew; how many. The old vectors are used until all are there.
 
         A rebuild that was cut goes on where it was, if model and chunking are the same.
         """
-        facts = self.model.facts(self.settings.chunking)
+        facts = self.model.facts(self.settings)
         done = 0
         while (text := await self._store.rebuild_next(facts)) is not None:
             key, content = text
@@ -228,10 +289,14 @@ class Memory:
         """The vectors of the chunks of a text."""
         on_progress(Progress("chunked", len(chunks), len(chunks)))
         vectors = extra("numpy").empty((len(chunks), self.model.width), "f4")
+        if not self.model.width:
+            return vectors
         for first in range(0, len(chunks), EMBEDDED_AT_ONCE):
             some = chunks[first : first + EMBEDDED_AT_ONCE]
             behind = first + len(some)
-            vectors[first:behind] = await self._vectors([read.text[one.start : one.end] for one in some])
+            prefix = self.settings.passage_prefix
+            texts = [prefix + read.text[one.start : one.end] for one in some]
+            vectors[first:behind] = await self._vectors(texts)
             on_progress(Progress("embedded", behind, len(chunks)))
         return vectors
 
@@ -248,3 +313,12 @@ class Memory:
 
     def _reader(self, owner: str) -> Reader:
         return Reader(owner, self.settings.shared)
+
+
+def _rank(by: SearchBy, one: Found) -> float:
+    """Orders what several searches have found; words are rare or frequent in other texts for each of them."""
+    scores = one.scores
+    if scores.relevance is not None:
+        return -scores.relevance
+    found = {"words": scores.words, "meaning": one.score, "hybrid": scores.fused}[by]
+    return -(found or 0.0)

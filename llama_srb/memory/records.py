@@ -7,11 +7,13 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from llama_srb.request.values import RequestError, is_number, is_text, shown, whole, wrong
+from llama_srb.request.values import RequestError, SearchBy, is_number, is_text, shown, whole, wrong
+
+from .words import count_words
 
 INSTALL = "pip install 'llama-srb[memory]'"
 REBUILD = "llama-srb memory rebuild"
@@ -65,6 +67,7 @@ class EmbeddingModel:
     """A model that gives vectors. fingerprint: changes with the weights; width: numbers of a vector.
 
     embed: texts → a vector each. count_tokens: texts → the tokens of each, without special tokens.
+    is_made_to_embed: its vectors were trained for searches. Width 0: there is no model, so tokens are words.
     """
 
     name: str
@@ -72,10 +75,23 @@ class EmbeddingModel:
     width: int
     embed: Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
     count_tokens: Callable[[Sequence[str]], Awaitable[Sequence[int]]]
+    is_made_to_embed: bool = False
 
-    def facts(self, chunking: Chunking) -> Facts:
+    def facts(self, memory: MemorySettings) -> Facts:
         """The facts of vectors that it makes."""
-        return Facts(self.name, self.fingerprint, self.width, chunking)
+        return Facts(self.name, self.fingerprint, self.width, memory.chunking, memory.passage_prefix)
+
+
+async def _no_vectors(texts: Sequence[str]) -> Sequence[Sequence[float]]:
+    return [[] for _ in texts]
+
+
+async def _count_words(texts: Sequence[str]) -> Sequence[int]:
+    return count_words(texts)
+
+
+NO_MODEL = EmbeddingModel("", "", 0, _no_vectors, _count_words)
+"""What a memory without an embedding model has in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +153,41 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """One memory as it is configured. shared: whether each client finds what any client has stored."""
+    """One memory as it is configured. shared: whether each client finds what any client has stored.
+
+    embedding_model: None: it has no vectors. search: None: what its model was made for says it.
+    passage_prefix, query_prefix: what the model wants to stand before the texts of chunks and before queries.
+    reranker: the model that orders what is found; None: there is none.
+    """
 
     name: str
-    embedding_model: str
+    embedding_model: str | None
     store: FileStore | QdrantSettings
     chunking: Chunking = Chunking()
     shared: bool = False
     bounds: Bounds = Bounds()
+    search: SearchBy | None = None
+    passage_prefix: str = ""
+    query_prefix: str = ""
+    reranker: str | None = None
+
+    def searched_by(self, is_made_to_embed: bool) -> SearchBy:
+        """How it is searched where a request says nothing."""
+        if self.embedding_model is None:
+            return "words"
+        return self.search or ("hybrid" if is_made_to_embed else "words")
+
+    def require_search(self, wanted: SearchBy) -> None:
+        """RequestError if it cannot be searched so."""
+        if self.embedding_model is None and wanted != "words":
+            why = f'the memory {self.name} has no embedding model: "words" is possible'
+            raise RequestError(f'search is "{wanted}", but {why}', param="search")
+
+    def require_scores(self, name: str) -> None:
+        """RequestError if there are no cosines, which the filter of this name asks for."""
+        if self.embedding_model is None:
+            message = f"{name} has a score, but the memory {self.name} has no embedding model"
+            raise RequestError(message, param=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +198,34 @@ class Facts:
     fingerprint: str
     width: int
     chunking: Chunking
+    passage_prefix: str = ""
 
     def fit(self, wanted: Facts) -> bool:
-        """Whether the vectors are those of the same model."""
-        return (self.fingerprint, self.width) == (wanted.fingerprint, wanted.width)
+        """Whether the vectors are those of the same model, behind the same prefix."""
+        ours, others = (
+            (one.fingerprint, one.width, one.passage_prefix if one.width else "") for one in (self, wanted)
+        )
+        return ours == others
 
     def require(self, name: str, wanted: Facts) -> None:
         """MemoryOutdated if the vectors are those of another model."""
         if not self.fit(wanted):
+            if not self.width:
+                raise MemoryOutdated(
+                    f"memory {name} was made without an embedding model, but embedding_model is "
+                    f"{wanted.model}: run {REBUILD} {name}, which computes the vectors, or write "
+                    "embedding_model = false"
+                )
+            if (self.fingerprint, self.width) == (wanted.fingerprint, wanted.width):
+                raise MemoryOutdated(
+                    f"memory {name} was made with passage_prefix {self.passage_prefix!r}, which is "
+                    f"{wanted.passage_prefix!r} now: write the first one, or run {REBUILD} {name}"
+                )
+            other = f"{wanted.model} ({wanted.fingerprint}, {wanted.width})" if wanted.width else "false"
             raise MemoryOutdated(
                 f"memory {name} was made with {self.model} ({self.fingerprint}, {self.width} numbers a "
                 f"vector), "
-                f"but embedding_model is {wanted.model} ({wanted.fingerprint}, {wanted.width}): use the "
+                f"but embedding_model is {other}: use the "
                 f"first model, or run {REBUILD} {name}"
             )
 
@@ -204,17 +263,40 @@ def is_prompt(id: str, metadata: Metadata) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """Why a chunk was found; None: not by this. words: BM25; meaning: the cosine; fused: by both ranks.
+
+    relevance: what the memory's reranker makes of it and the query.
+    """
+
+    words: float | None = None
+    meaning: float | None = None
+    fused: float | None = None
+    relevance: float | None = None
+
+    def known(self) -> dict[str, float]:
+        return {name: one for name, one in asdict(self).items() if one is not None}
+
+
+NO_SCORES = Scores()
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """A chunk that a search has found. score: the cosine of its vector and the query's, at most 1."""
+    """A chunk that a search has found. score: the cosine of its vector and the query's, at most 1.
+
+    score: None in a memory without vectors.
+    """
 
     id: str
     document: str
     text: str
-    score: float
+    score: float | None
     metadata: Metadata
     owner: str
     start: int
     end: int
+    scores: Scores = NO_SCORES
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,29 @@ header `X-Metadata`, or in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from llama_srb.memory.filters import Filter, parse_filter
-from llama_srb.memory.records import MAX_FOUND, MAX_QUERY, Metadata, checked_metadata, checked_text
+from llama_srb.memory.records import (
+    MAX_FOUND,
+    MAX_QUERY,
+    Metadata,
+    checked_metadata,
+    checked_text,
+)
 from llama_srb.request.json_text import read_json
 from llama_srb.request.parse import read_fields
-from llama_srb.request.values import RequestError, whole, wrong
+from llama_srb.request.values import SEARCHES, RequestError, SearchBy, named, share, switch, whole, wrong
 
 METADATA = "X-Metadata"
 KEY = "api_key"  # of other paths' queries; here it would be stored
 DEFAULT_FOUND, DEFAULT_LISTED, MOST_LISTED = 5, 100, 500
+MAX_AROUND = 5  # neighbours of a chunk that its text has, before and behind it
 
 
 def metadata_of(query: Sequence[tuple[str, str]], header: str | None) -> Metadata:
@@ -58,25 +66,40 @@ def _value(text: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search. warnings: about unknown fields."""
+    """A search. by: None: as the memory is searched. warnings: about unknown fields.
+
+    around: how many neighbours of a chunk its text has. highlights: the places of words are wanted.
+    """
 
     query: str
     k: int
     filter: Filter
+    by: SearchBy | None
+    around: int
+    highlights: bool
     warnings: tuple[str, ...]
 
 
 def search_of(body: Mapping[str, Any], *, strict: bool = False) -> Search:
     """Reads the body of a search; RequestError."""
-    readers = {
+    readers: dict[str, Callable[[object], Any]] = {
         "query": lambda value: checked_text(value, "query", MAX_QUERY),
         "k": lambda value: whole("k", value, 1, MAX_FOUND),
+        "search": partial(named, "search", SEARCHES),
+        "around": lambda value: whole("around", value, 0, MAX_AROUND),
+        "highlights": partial(switch, "highlights"),
+        "per_document": lambda value: whole("per_document", value, 1, MAX_FOUND),
+        "diversity": partial(share, "diversity"),
         "filter": lambda value: value,
         "post_filter": lambda value: value,
     }
     given = read_fields(body, readers, required="query", strict=strict)
     filter = parse_filter(given.get("filter"), given.get("post_filter"))
-    return Search(given["query"], given.get("k", DEFAULT_FOUND), filter, given["warnings"])
+    filter = replace(filter, per_document=given.get("per_document"), diversity=given.get("diversity", 0.0))
+    return Search(
+        given["query"], given.get("k", DEFAULT_FOUND), filter, given.get("search"), given.get("around", 0),
+        given.get("highlights", False), given["warnings"],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

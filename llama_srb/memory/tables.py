@@ -5,22 +5,31 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from llama_srb.config import Settings, SettingsError, Table
 from llama_srb.config.names import fault
 from llama_srb.config.readers import size
 from llama_srb.config.words import Given, nearest, quoted
-from llama_srb.request.values import RequestError, is_text, whole, wrong
+from llama_srb.request.values import SEARCHES, RequestError, SearchBy, is_text, named, switch, whole, wrong
 
 from .filters import parse
-from .records import INSTALL, Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
+from .records import (
+    INSTALL,
+    Bounds,
+    Chunking,
+    FileStore,
+    MemorySettings,
+    QdrantSettings,
+)
 
 Reader: TypeAlias = Callable[[object], Any]
 MODULES = ("lxml", "numpy", "pypdf", "qdrant_client", "semchunk", "usearch")  # of the extra
 STORE = 'a table: { file = "FILE" } or { qdrant = { url = "http://…", collection = "NAME" } }'
 DEFAULT = Chunking()
+MOST_PREFIX = 512  # bytes
 QDRANT = ("url", "collection", "api_key")  # the last one may be absent
 
 
@@ -33,16 +42,24 @@ def _text(name: str) -> Reader:
     return read
 
 
+def _prefix(name: str) -> Reader:
+    def read(value: object) -> object:
+        if not isinstance(value, str) or not is_text(value) or len(value.encode()) > MOST_PREFIX:
+            raise wrong(name, value, f"a text of at most {MOST_PREFIX} bytes")
+        return value
+
+    return read
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(is_text(one) for one in value):
         raise wrong("chunk_separators", value, "a list of texts")
     return tuple(value)
 
 
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong("shared", value, "true or false")
-    return value
+def _embedding_model(value: object) -> object:
+    """A name; False: none."""
+    return value if value is False else _text("embedding_model")(value)
 
 
 def _store(value: object) -> FileStore | QdrantSettings:
@@ -75,12 +92,16 @@ def _as_it_is(value: object) -> object:
 
 
 FIELDS: Mapping[str, Reader] = {
-    "embedding_model": _text("embedding_model"),
+    "embedding_model": _embedding_model,
     "store": _store,
     "chunk_tokens": _as_it_is,
     "chunk_overlap": _as_it_is,
     "chunk_separators": _texts,
-    "shared": _switch,
+    "shared": partial(switch, "shared"),
+    "search": partial(named, "search", SEARCHES),
+    "query_prefix": _prefix("query_prefix"),
+    "passage_prefix": _prefix("passage_prefix"),
+    "reranker": _text("reranker"),
     **{f"max_{one.name}": _bound(f"max_{one.name}") for one in fields(Bounds)},
 }
 """The fields of a memory's table."""
@@ -103,10 +124,28 @@ def read(settings: Settings) -> list[MemorySettings]:
     return found
 
 
-def check_filters(task: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """SettingsError if a filter of what a task recalls is wrong."""
+class Recalls(Protocol):
+    """What a task recalls: as llama_srb.tasks.task.Recall."""
+
+    @property
+    def memory(self) -> str: ...
+    @property
+    def search(self) -> SearchBy | None: ...
+    @property
+    def pre_filter(self) -> Mapping[str, Any]: ...
+    @property
+    def post_filter(self) -> Mapping[str, Any]: ...
+
+
+def check_recall(task: str, recall: Recalls, memories: Iterable[MemorySettings]) -> None:
+    """SettingsError if a task's filter is wrong, or its memory cannot be searched so."""
+    memory = next(one for one in memories if one.name == recall.memory)
     try:
-        parse(before or None, "pre_filter"), parse(after or None, "post_filter")
+        if recall.search is not None:
+            memory.require_search(recall.search)
+        for name in ("pre_filter", "post_filter"):
+            if any(one.key is None for one in parse(getattr(recall, name) or None, name)):  # about the score
+                memory.require_scores(name)
     except RequestError as error:
         raise SettingsError(f"tasks.{quoted(task)}.recall: {error.message}") from None
 
@@ -133,14 +172,24 @@ def _memory(table: Table, settings: Settings) -> MemorySettings:
     except RequestError as error:
         where = next(given.where for given in table.values.values())
         raise SettingsError(f"{table.place}{where}: {error.message}") from None
-    return MemorySettings(
+    memory = MemorySettings(
         table.name,
         _model(table.values.get("embedding_model"), settings),
         _beside(table.folder, values["store"]),
         chunking,
         values.get("shared", False),
         Bounds(**{key[4:]: value for key, value in values.items() if key.startswith("max_")}),
+        values.get("search"),
+        values.get("passage_prefix", ""),
+        values.get("query_prefix", ""),
+        _named_model(table.values["reranker"], settings) if "reranker" in table.values else None,
     )
+    if memory.search is not None:
+        try:
+            memory.require_search(memory.search)
+        except RequestError as error:
+            raise SettingsError(f"{table.values['search'].place()}: {error.message}") from None
+    return memory
 
 
 def _chunking(values: Mapping[str, Any]) -> Chunking:
@@ -150,10 +199,15 @@ def _chunking(values: Mapping[str, Any]) -> Chunking:
     return Chunking(tokens, values.get("chunk_overlap", default), values.get("chunk_separators", ()))
 
 
-def _model(given: Given | None, settings: Settings) -> str:
-    """The own name of the model."""
-    if given is None:
-        return settings.default.model_names[0]
+def _model(given: Given | None, settings: Settings) -> str | None:
+    """The own name of the model; None: the memory has none."""
+    if given is not None and given.value is False:
+        return None
+    return settings.default.model_names[0] if given is None else _named_model(given, settings)
+
+
+def _named_model(given: Given, settings: Settings) -> str:
+    """The own name of a model that is served."""
     for model in settings.served:
         if given.value in model.model_names:
             return model.model_names[0]

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from llama_srb.memory.one_memory import Memory
-from llama_srb.memory.records import Bounds, Chunking, FileStore, MemorySettings, QdrantSettings
+from llama_srb.memory.records import (
+    NO_MODEL,
+    Bounds,
+    Chunking,
+    FileStore,
+    MemorySettings,
+    QdrantSettings,
+)
+from llama_srb.request.values import SearchBy
 from tests.support.memory import WordModel
 
 CHUNKING = Chunking(20, 5)
@@ -31,15 +39,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore | QdrantS
 
 @pytest.fixture
 async def opening(store: FileStore | QdrantSettings, words: WordModel) -> AsyncIterator[Opening]:
-    """Opens the memory `tales`; keywords: another model, chunking, shared, rebuilding, bounds."""
+    """Opens the memory `tales`; keywords: a model or None, chunking, rebuilding, other settings."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def opened(
-            model: WordModel = words, chunking: Chunking = CHUNKING, *, shared: bool = False,
-            rebuilding: bool = False, bounds: Bounds = DEFAULT,
+            model: WordModel | None = words, chunking: Chunking = CHUNKING, *, shared: bool = False,
+            rebuilding: bool = False, bounds: Bounds = DEFAULT, search: SearchBy = "meaning",
+            passage_prefix: str = "", query_prefix: str = "",
         ) -> Memory:  # fmt: skip
-            settings = MemorySettings("tales", "words", store, chunking, shared, bounds)
-            memory = await Memory.open(settings, model.model, rebuilding=rebuilding)
+            name, used = (None, NO_MODEL) if model is None else ("words", model.model)
+            settings = MemorySettings(
+                "tales", name, store, chunking, shared, bounds, search, passage_prefix, query_prefix
+            )
+            memory = await Memory.open(settings, used, rebuilding=rebuilding)
             stack.push_async_callback(memory.close)
             return memory
 

@@ -22,8 +22,8 @@ from llama_srb.serving.memories import Lasting, MemoryAccess, owner_of, prompt_i
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.tasks import Tasks
 
-TALES = '[memories.tales]\nstore = { file = "tales.db" }\nchunk_tokens = 32\n'
-WIKI = '[memories.wiki]\nstore = { file = "wiki.db" }\nshared = true\n'
+TALES = '[memories.tales]\nstore = { file = "tales.db" }\nchunk_tokens = 32\nsearch = "meaning"\n'
+WIKI = '[memories.wiki]\nstore = { file = "wiki.db" }\nshared = true\nsearch = "meaning"\n'
 CAT = "The cat sleeps on the warm roof. It dreams of fish."
 SHIP = "A ship sails over the cold sea. The captain looks for an island."
 HASH = "0" * 64

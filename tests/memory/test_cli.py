@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -43,6 +44,26 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
+
+
+def test_words_are_searched_without_an_engine(folder: Folder) -> None:
+    (folder.path / "srb.toml").write_text(
+        'model = "none.gguf"\n[memories.tales]\nstore = { file = "tales.db" }\nembedding_model = false\n'
+    )
+    (folder.path / "cat.md").write_text(CAT)
+    assert folder.memory("put", "tales", "cat.md") == (0, "cat.md\t1\t0\n", "")
+    code, out, err = folder.memory("search", "tales", "warm", "roofs")
+    assert (code, out.splitlines()[1:], err) == (0, [CAT, ""], "")
+    assert out.startswith("cat.md  words ")
+    code, out, _ = folder.memory("search", "tales", "warm", "roofs", "--json", "-k", "1")
+    found = json.loads(out)
+    assert [CAT[start:end] for start, end in found["highlights"]] == ["warm", "roof"]
+    code, out, err = folder.memory("search", "tales", "dog")
+    assert (code, out) == (1, "")
+    assert 'the memory tales has found nothing for "dog"' in err
+    code, _, err = folder.memory("search", "tales", "cat", "--by", "meaning")
+    assert code == 2
+    assert "has no embedding model" in err
 
 
 def test_files_are_put_listed_and_removed(folder: Folder) -> None:

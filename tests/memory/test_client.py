@@ -90,6 +90,9 @@ def test_a_search_has_a_bound_and_filters(tales: Memory) -> None:
     found = tales.search("ship", filter={"metadata": {"year": {"gte": 1950}}})
     assert sorted(chunk.document for chunk in found) == ["1950.txt", "2000.txt"]
     assert tales.search("ship", post_filter={"score": {"gt": 1}}) == []
+    for by, scores in (("words", {"words", "meaning"}), ("hybrid", {"words", "meaning", "fused"})):
+        [chunk] = tales.search("ship", 1, by=by, around=1, per_document=1, diversity=0.5)
+        assert chunk.scores.keys() == scores
 
 
 @pytest.mark.parametrize("id", ["a/b c.txt", "50%?x=1#y.txt", "ä.txt", "a%2Fb.txt", "a//b.txt", "..txt"])

@@ -33,6 +33,9 @@ chunk_tokens = 32
 [memories.wiki]
 store = { file = "wiki.db" }
 shared = true
+[memories.names]
+store = { file = "names.db" }
+embedding_model = false
 """
 KEYS: list[dict[str, Any]] = [
     {"name": "alice", "scopes": ["memory"]},
@@ -132,6 +135,34 @@ async def test_a_document_is_stored_found_read_and_deleted(api: Api) -> None:
     assert await api.ids() == ["stories/cat.txt"]
 
 
+async def test_a_search_says_how_it_was_made_and_where_the_words_are(api: Api) -> None:
+    await api.put("cat", CAT)
+    await api.put("ship", SHIP)
+    status, memories = await api.ask("GET", "")
+    assert (status, [one["search"] for one in memories["data"]]) == (200, ["words", "words", "words"])
+    assert [one["embedding_model"] is None for one in memories["data"]] == [False, False, True]
+    body = {"query": "warm roofs", "highlights": True, "per_document": 1, "around": 1, "diversity": 0.3}
+    for way, more in (("words", {}), ("hybrid", {"search": "hybrid"}), ("meaning", {"search": "meaning"})):
+        _, answer = await api.ask("POST", "/tales/search", json.dumps({**body, **more}))
+        best = answer["data"][0]
+        assert answer["search"] == way
+        assert best["score"] == best["scores"]["meaning"]
+        assert set(best["scores"]) == {
+            "meaning",
+            *({"words"} & {way}),
+            *({"words", "fused"} if way == "hybrid" else ()),
+        }
+        if way != "meaning":
+            assert best["document"] == "cat"
+            assert [best["text"][start:end] for start, end in best["highlights"]] == ["warm", "roof"]
+    status, stored = await api.put("cat", CAT, "names")
+    assert (status, stored["embedded"]) == (201, 0)
+    _, answer = await api.ask("POST", "/names/search", json.dumps({"query": "warm"}))
+    assert [(one["document"], one["score"], set(one["scores"])) for one in answer["data"]] == [
+        ("cat", None, {"words"})
+    ]
+
+
 async def test_metadata_of_the_address_are_numbers_texts_and_lists(api: Api) -> None:
     await api.put("a?year=1900&tag=a&tag=7&flag=true&name=007&q=%C3%A9", CAT, **{"X-Metadata": '{"z": [1]}'})
     _, one = await api.ask("GET", "/tales/documents/a")
@@ -191,6 +222,11 @@ BAD = [
     ("POST", "/tales/search", {}, b'{"query": "x", "k": 0}', 400, "k is 0; it must be between 1 and 1000"),
     ("POST", "/tales/search", {}, b'{"query": "x", "filter": {"metadat": 1}}', 400, "did you mean metadata?"),
     ("POST", "/tales/search", {}, b'{"query": " "}', 400, "query has no text"),
+    ("POST", "/tales/search", {}, b'{"query": "x", "search": "word"}', 400, 'search is "word"; it must be'),
+    ("POST", "/tales/search", {}, b'{"query": "x", "around": 6}', 400, "around is 6; it must be between 0"),
+    ("POST", "/tales/search", {}, b'{"query": "x", "highlights": 1}', 400, "highlights is 1; it must be"),
+    ("POST", "/names/search", {}, b'{"query": "x", "search": "hybrid"}', 400, "names has no embedding model"),
+    ("POST", "/names/search", {}, b'{"query": "x", "filter": {"score": {"gt": 0}}}', 400, "has a score"),
     ("DELETE", "/tales", {}, None, 404, "there is no /v1/memories/tales here"),
     ("PUT", "/tales/documents", TEXT, b"x", 405, "takes GET"),
 ]  # fmt: skip

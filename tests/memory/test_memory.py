@@ -369,6 +369,27 @@ async def test_vectors_of_another_model_are_refused_until_they_are_rebuilt(openi
         await opening()
 
 
+async def test_prefixes_stand_before_what_the_model_reads_and_in_no_text(
+    opening: Opening, words: WordModel
+) -> None:
+    plain = await opening()
+    await plain.put("cat", CAT)
+    await plain.close()
+    with pytest.raises(MemoryUnusable, match="was made with passage_prefix '', which is 'passage: ' now"):
+        await opening(passage_prefix="passage: ")
+    memory = await opening(passage_prefix="passage: ", query_prefix="query: ", rebuilding=True)
+    words.embedded.clear()
+    await memory.rebuild()
+    assert words.embedded
+    assert all(text.startswith("passage: ") for text in words.embedded)
+    words.embedded.clear()
+    (best,) = await memory.search("a cat", 1)
+    assert words.embedded == ["query: a cat"]
+    assert best.text in CAT
+    await memory.close()
+    await (await opening(passage_prefix="passage: ")).close()  # queries may have another one at any time
+
+
 async def test_a_store_of_another_model_says_so_also_when_it_is_open(
     opening: Opening, words: WordModel
 ) -> None:

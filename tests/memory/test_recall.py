@@ -1,39 +1,36 @@
-"""The benchmark of recall: its questions are right, and it runs with the real engine."""
+"""The benchmark of recall: its questions are right, and its figures are above what chance finds."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections import Counter
 
-from benchmarks.recall.run import (
-    Bm25,
-    approximate,
-    by_vectors,
-    chunks,
-    near_chunks,
-    plain,
-    questions,
-    shares,
-    texts,
-)
-from llama_srb import bundled
-from llama_srb.memory.records import Chunking
+from benchmarks.recall.rules import plain
+from benchmarks.recall.run import approximate, figures, filled, near_chunks, questions
+from benchmarks.recall.sources import texts
+from llama_srb.memory.records import NO_MODEL
 
 
 def test_each_question_has_a_passage_that_is_once_in_its_text() -> None:
-    asked, known = questions(), {name: plain(text) for name, text in texts().items()}
-    assert len(asked) >= 60
+    some = texts()
+    asked, known = questions(some), {one.name: plain(one.text) for one in some}
     assert len({one.question for one in asked}) == len(asked)
-    assert {one.text for one in asked} == known.keys()
     assert [one for one in asked if known[one.text].count(plain(one.passage)) != 1] == []
-    assert [one for one in asked if re.sub(r"\W+$", "", one.question) == one.question] == []
+    by_hand = [one for one in asked if one.kind == "paraphrase"]
+    assert len(by_hand) >= 90
+    assert [one for one in by_hand if re.sub(r"\W+$", "", one.question) == one.question] == []
+    assert {one.text for one in by_hand} == {one.name for one in some if one.kind == "own"}
+    by_rule = Counter(one.kind for one in asked)  # of the project's docs alone, where nothing else is there
+    assert min(by_rule[kind] for kind in ("exact", "heading", "typos", "inflection", "long")) >= 15
 
 
-async def test_lexical_search_vectors_and_usearch_are_measured(tmp_path: Path) -> None:
-    divided = await chunks(Chunking(200, 40))
-    asked, lexical = questions(), Bm25(divided)
-    found = shares({one: lexical.best(one.question, 5) for one in asked})
-    assert found[5] >= 0.5
-    chance = 5 / len(divided)
-    assert (await by_vectors(bundled.model(), divided, tmp_path))[5] > chance
-    assert approximate(await near_chunks(divided, 5000)) >= 0.98
+async def test_words_find_most_and_usearch_is_measured() -> None:
+    some = [one for one in texts() if one.kind in ("own", "docs")]
+    asked = questions(some)
+    async with filled(NO_MODEL, 200, some) as memory:
+        found = await figures(memory, asked, "words")
+    assert found.hit(5) >= 0.6
+    assert found.hit(5, "exact") >= 0.7
+    assert found.hit(1) <= found.mrr <= found.hit(10)
+    parts = [one.text[i : i + 500] for one in some if one.language == "en" for i in range(0, 2000, 500)]
+    assert approximate(await near_chunks(parts, 5000)) >= 0.98

@@ -22,8 +22,8 @@ from tests.support.waiting import PATIENCE, soon, until
 
 CHECKED = "SIGHUP: keys, presets and model were checked"
 KEPT = "models, tasks and memories stay as they were: "
-TALES = '[memories.tales]\nstore = { file = "tales.db" }\nchunk_tokens = 48\n'
-WIKI = '[memories.wiki]\nstore = { file = "wiki.db" }\nchunk_tokens = 48\n'
+TALES = '[memories.tales]\nstore = { file = "tales.db" }\nchunk_tokens = 48\nsearch = "meaning"\n'
+WIKI = '[memories.wiki]\nstore = { file = "wiki.db" }\nchunk_tokens = 48\nsearch = "meaning"\n'
 CAT = "The cat sleeps on the warm roof."
 SHIP = "A ship sails over the cold sea."
 

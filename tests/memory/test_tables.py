@@ -64,6 +64,17 @@ def test_a_server_of_one_model_has_memories_too(tmp_path: Path) -> None:
     assert read(tmp_path, one + 'embedding_model = "y"', named)[0].embedding_model == "x"
 
 
+def test_a_memory_may_have_no_model_and_a_way_to_search(tmp_path: Path) -> None:
+    one = read(tmp_path, IN_A + "embedding_model = false\nsearch = 'words'")[0]
+    assert (one.embedding_model, one.search, one.searched_by(is_made_to_embed=True)) == (
+        None,
+        "words",
+        "words",
+    )
+    other = read(tmp_path, IN_A + "search = 'hybrid'")[0]
+    assert (other.embedding_model, other.search) == ("storyteller", "hybrid")
+
+
 IN_A = "[memories.a]\nstore = { file = 'a' }\n"
 FAULTS = [
     ("[memories.a]", "memories.a has no store; write store = { file = \"a.db\" }"),
@@ -87,6 +98,10 @@ FAULTS = [
     (IN_A + "embedding_model = 'minilmm'",
      "memories.a.embedding_model in srb.toml is 'minilmm'; there is no such model; did you mean minilm?"),
     (IN_A + "embedding_model = 'pirate'", "an adapter, and vectors are made without"),
+    (IN_A + "embedding_model = true", "embedding_model is true; it must be a text that is not empty"),
+    (IN_A + "search = 'word'", 'search is "word"; it must be "words" or "meaning" or "hybrid"'),
+    (IN_A + "embedding_model = false\nsearch = 'hybrid'",
+     'memories.a.search in srb.toml: search is "hybrid", but the memory a has no embedding model'),
     (IN_A + "[memories.b]\nstore = { file = './a' }",
      "the memories a and b have one store, "),
     ("[memories]\na = 1", "memories.a in srb.toml is 1; it must be a table of settings"),

@@ -48,6 +48,13 @@ recall = { memory = "wiki", retrieve = 2 }
 max_tokens = 1
 private_tokens = ["<|secret|>"]
 recall = { memory = "wiki", retrieve = 2, store_prompts = true }
+[memories.names]
+store = { file = "names.db" }
+embedding_model = false
+[tasks.named]
+postfix = "<a>"
+max_tokens = 1
+recall = { memory = "names", retrieve = 1, search = "words" }
 [tasks.books.recall]
 memory = "tales"
 retrieve = 9
@@ -161,7 +168,9 @@ async def test_the_answer_names_the_chunks(
     id, score = header.split(", ")[0].split(";score=")
     found = {"memory": "tales", "id": id, "document": "town.txt", "score": float(score)}
     n_prompts = 2 if isinstance(body.get("prompt"), list) else 1
+    scores = [one.pop("scores") for some in named for one in some]
     assert named == [[found] * n_prompts]
+    assert all(one.keys() == {"words", "meaning"} and one["meaning"] == found["score"] for one in scores)
     assert "recalled" in objects[0]
     assert len(header.split(", ")) == n_prompts
 
@@ -191,6 +200,19 @@ def test_the_header_names_what_it_has_room_for_and_counts_the_rest() -> None:
     header = recalled_header(chunks)
     assert 3900 < len(header) < 4096
     assert header.endswith(f", more;count={1000 - header.count('score')}")
+
+
+async def test_a_task_recalls_by_words_from_a_memory_without_a_model(clients: dict[str, Client]) -> None:
+    root, bob = clients["root"], clients["bob"]
+    await root.ask("/v1/memories/names/documents/town.txt", PUBLIC.encode(), "PUT")
+    answer, header = await bob.ask(
+        "/v1/completions", {"model": "named", "prompt": "Which town?", "stream": False}
+    )
+    (one,) = json.loads(answer)["recalled"]
+    assert (one["document"], one.keys()) == ("town.txt", {"memory", "id", "document", "scores"})
+    assert (one["scores"].keys(), header) == ({"words"}, one["id"])
+    answer, header = await bob.ask("/v1/completions", {"model": "named", "prompt": "xyz", "stream": False})
+    assert ("recalled" in json.loads(answer), header) == (False, "")
 
 
 async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:

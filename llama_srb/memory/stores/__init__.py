@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Protocol, TypeAlias, TypeVar
 
+from llama_srb.request.values import SearchBy
+
 from ..filters import Filter
 from ..records import (
     OPERATOR,
@@ -25,6 +27,7 @@ from ..records import (
     is_prompt,
 )
 from ..slots import Slots
+from ..words import Asked
 
 T = TypeVar("T")
 ANN_ROWS = 1_000_000  # chunks above which a search is approximate
@@ -69,6 +72,19 @@ class NewDocument:
         return sha256(self.text.encode(errors="surrogatepass")).digest()
 
 
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a search looks for. vector: the query's; None: no cosines are wanted. asked: its words.
+
+    around: how many chunks before and behind each one its text has, too.
+    """
+
+    by: SearchBy
+    vector: Vector | None = None
+    asked: Sequence[Asked] = ()
+    around: int = 0
+
+
 class Turns:
     """Whose turn it is: a store reads for one client at a time, and writes for one."""
 
@@ -93,6 +109,10 @@ class Store(Protocol):
 
     @property
     def facts(self) -> Facts: ...
+
+    @property
+    def has_words(self) -> bool:
+        """Whether all chunks are found by their words; those of an earlier version may not be yet."""
 
     async def require(self, facts: Facts) -> None:
         """MemoryOutdated if the vectors are another model's, also after a rebuild by another process.
@@ -125,7 +145,7 @@ class Store(Protocol):
     async def used(self, owner: str, besides: str) -> Usage:
         """What an owner has, but the document `besides`. A text that documents share counts once."""
 
-    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+    async def search(self, query: Query, k: int, filter: Filter, reader: Reader) -> list[Found]:
         """What `chosen` takes of the chunks by rank; those that filter.prompts leaves out cost nothing."""
 
     async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
@@ -145,7 +165,11 @@ def begun_in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> as
 
 
 def written(facts: Facts) -> str:
-    return json.dumps(asdict(facts))
+    """Without an empty prefix: older programs know none."""
+    value = asdict(facts)
+    if not facts.passage_prefix:
+        del value["passage_prefix"]
+    return json.dumps(value)
 
 
 def read_facts(text: str) -> Facts:

@@ -8,18 +8,27 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from ..records import Facts, QdrantSettings, extra
+from ..words import Asked, packed, unpacked
 from . import read_facts, written
+from .postings import K1, B
 
 AT_ONCE = 256  # points of one call
 TIMEOUT = 60  # seconds for one call
-FACTS = UUID("5f2dcf5e-7d0b-4c52-8a3c-6c6c616d6173")
+FACTS_OF_BEFORE = UUID("5f2dcf5e-7d0b-4c52-8a3c-6c6c616d6173")  # of a collection without words
+FACTS = uuid5(FACTS_OF_BEFORE, "words")
+WORDS = "words"  # the name of the sparse vectors
 FIELDS = {"kind_of_document": "metadata.kind"}  # names of fields in filters that are not their own
 INDEXED = ("kind", "owner", "hash", "id", "metadata.kind")  # the fields that filters ask for
 
 
 def key_of(*parts: str) -> str:
     """The id of a point, made of what it is about, so that writing it twice gives one point."""
-    return str(uuid5(FACTS, "\0".join(parts)))
+    return str(uuid5(FACTS_OF_BEFORE, "\0".join(parts)))
+
+
+def blank(width: int) -> list[float]:
+    """The vector of points that are no chunks; a collection has vectors, also of a memory without a model."""
+    return [0.0] * max(width, 1)
 
 
 class Points:
@@ -76,11 +85,36 @@ class Points:
             self.alias, query=vector, query_filter=condition, limit=limit, offset=offset, with_payload=True
         ).points
 
+    def wordiest(self, asked: Sequence[Asked], condition: Any, limit: int, offset: int) -> Any:
+        """Chunks that a filter takes and that have a word of a query, by BM25, the best first."""
+        query = self._models.SparseVector(
+            indices=[one.term for one in asked], values=[float(one.times) for one in asked]
+        )
+        return self._client.query_points(
+            self.alias, query=query, using=WORDS, query_filter=condition, limit=limit, offset=offset,
+            with_payload=True,
+        ).points  # fmt: skip
+
+    def cosines(self, vector: list[float], keys: Sequence[str]) -> dict[str, float]:
+        """The cosines of these chunks."""
+        condition = self._models.Filter(must=[self._models.HasIdCondition(has_id=list(keys))])
+        found = self._client.query_points(
+            self.alias, query=vector, query_filter=condition, limit=len(keys), with_payload=False
+        ).points
+        return {str(one.id): min(1.0, float(one.score)) for one in found}
+
+    def with_words(self, vector: list[float], text: str, mean: int) -> Any:
+        """The vectors of a chunk: BM25 without what Qdrant knows of words. mean: about a chunk's terms."""
+        terms, counts = unpacked(packed(text))
+        length = K1 * (1 - B + B * sum(counts) / mean)
+        values = [count * (K1 + 1) / (count + length) for count in counts]
+        return {"": vector or blank(0), WORDS: self._models.SparseVector(indices=terms, values=values)}
+
     def payload(self, key: str, collection: str = "") -> dict[str, Any] | None:
         found = self._client.retrieve(collection or self.alias, [key], with_payload=True)
         return found[0].payload if found else None
 
-    def upsert(self, points: Sequence[tuple[str, Any, list[float]]], collection: str = "") -> None:
+    def upsert(self, points: Sequence[tuple[str, Any, Any]], collection: str = "") -> None:
         """Writes points: key, payload, vector."""
         for first in range(0, len(points), AT_ONCE):
             some = [
@@ -100,8 +134,12 @@ class Points:
 
     def facts(self, collection: str = "") -> Facts | None:
         """What the vectors of a collection were made with; None if it is no memory."""
-        found = self.payload(str(FACTS), collection)
+        found = self.payload(str(FACTS), collection) or self.payload(str(FACTS_OF_BEFORE), collection)
         return read_facts(found["facts"]) if found else None
+
+    def has_words(self, collection: str = "") -> bool:
+        """Whether its chunks have words; an earlier version's have not."""
+        return self.payload(str(FACTS), collection) is not None
 
     def has_alias(self) -> bool:
         return self.alias in {one.alias_name for one in self._client.get_aliases().aliases}
@@ -122,17 +160,19 @@ class Points:
         """Makes a collection; one that is there with these facts stays."""
         models = self._models
         if self._client.collection_exists(collection):
-            if self.facts(collection) == facts:
+            if self.has_words(collection) and self.facts(collection) == facts:
                 return
             self._client.delete_collection(collection)
         # Points of other kinds have vectors of zeros, which the cosine does not take; ours have length 1.
         self._client.create_collection(
-            collection, vectors_config=models.VectorParams(size=facts.width, distance=models.Distance.DOT)
+            collection,
+            vectors_config=models.VectorParams(size=max(facts.width, 1), distance=models.Distance.DOT),
+            sparse_vectors_config={WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)},
         )
         for field in () if self.is_local else INDEXED:
             self._client.create_payload_index(collection, field, models.PayloadSchemaType.KEYWORD)
         payload = {"kind": "facts", "facts": written(facts)}
-        self.upsert([(str(FACTS), payload, [0.0] * facts.width)], collection)
+        self.upsert([(str(FACTS), payload, blank(facts.width))], collection)
 
     def point_alias(self, collection: str, replacing: bool = False) -> None:
         models = self._models
@@ -148,7 +188,7 @@ class Points:
         texts = [one.payload for one in self.scroll("text", collection=target)]
         chunks = {(row["owner"], row["hash"]): row["chunks"] for row in texts}
         documents = [
-            (str(one.id), row | {"chunks": chunks.get((row["owner"], row["hash"]), 0)}, [0.0] * facts.width)
+            (str(one.id), row | {"chunks": chunks.get((row["owner"], row["hash"]), 0)}, blank(facts.width))
             for one in self.scroll("document")
             for row in [one.payload]
         ]

@@ -14,30 +14,37 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from ..filters import Filter
 from ..records import (
     OPERATOR,
     PROMPT,
+    REBUILD,
     WITHOUT_KEY,
     Chunk,
     Document,
     Facts,
     Found,
+    MemoryOutdated,
     MemoryUnusable,
     QdrantSettings,
+    Scores,
     Usage,
     Vector,
     extra,
     is_prompt,
 )
-from . import NewDocument, Reader, Room, Turns, begun_in
-from .points import Points, key_of
+from . import NewDocument, Query, Reader, Room, Turns, begun_in
+from .fusion import fused
+from .points import Points, blank, key_of
 from .search import Candidate, Efforts, Name, chosen
 
 T = TypeVar("T")
+FIRST = 64  # points of the first call of a search
 
 
 class QdrantStore:
@@ -50,6 +57,7 @@ class QdrantStore:
         # The local mode is not made for two threads.
         self._reading = self._writing if self._points.is_local else ThreadPoolExecutor(1, "memory-read")
         self.facts: Facts
+        self.has_words = True
         self._missing: Iterator[dict[str, Any]] | None = None  # texts that a rebuild has not computed yet
 
     @classmethod
@@ -136,16 +144,21 @@ class QdrantStore:
     async def used(self, owner: str, besides: str) -> Usage:
         return await self._in(self._reading, lambda: self._used(owner, besides))
 
-    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+    async def search(self, query: Query, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search() -> list[Found]:
             points: list[Any] = []
             texts: list[tuple[str, str]] = []
             if (condition := self._condition(filter.prompts, reader)) is None:
                 return []
-            ranked = self._ranked(vector, k, condition, points, texts)
+            if query.by != "meaning" and not self.has_words:
+                raise MemoryOutdated(
+                    f"memory {self._name}: an earlier version has made Qdrant's collection without words: "
+                    f"run {REBUILD} {self._name}, or search by meaning"
+                )
+            ranked = self._ranked(query, k, condition, points, texts)
             names_of = partial(self._names, texts=texts)
             best = chosen(ranked, k, filter, names_of, lambda one: points[one.chunk].payload["text"], effort)
-            return [_found(points[one.chunk], one, name) for one, name in best]
+            return [self._found_in(points[one.chunk], one, name, query.around) for one, name in best]
 
         with self._efforts.begun() as effort:
             return await self._in(self._reading, search)
@@ -166,7 +179,7 @@ class QdrantStore:
             if text is not None:
                 return text, text["text"]
             self._points.switch(target, facts)
-            self._missing, self.facts = None, facts
+            self._missing, self.facts, self.has_words = None, facts, True
             return None
 
         return await self._in(self._writing, following)
@@ -192,10 +205,11 @@ class QdrantStore:
         self.facts = found
         _move_prompts(points, found.width)
         is_empty = next(points.scroll("text"), None) is None
-        if is_empty and found != facts:  # a memory without texts takes the given facts
+        self.has_words = points.has_words()
+        if is_empty and not (found == facts and self.has_words):  # a memory without texts takes what is given
             points.prepare(points.target(), facts)
             points.switch(points.target(), facts)
-            self.facts = facts
+            self.facts, self.has_words = facts, True
 
     def _used(self, owner: str, besides: str) -> Usage:
         rows = [one.payload for one in self._points.scroll("document", frozenset({owner}))]
@@ -230,13 +244,13 @@ class QdrantStore:
             (
                 key_of("chunk", owner, hash, str(i)),
                 about | {"kind": "chunk", "start": one.start, "end": one.end, "text": part},
-                vector.tolist(),
+                self._points.with_words(vector.tolist(), part, self.facts.chunking.tokens),
             )
             for i, (one, vector) in enumerate(zip(chunks, vectors, strict=True))
             for part in [text[one.start : one.end]]
         ], collection)  # fmt: skip
         payload = about | {"kind": "text", "text": text, "chunks": len(chunks)}
-        self._points.upsert([(key_of("text", owner, hash), payload, [0.0] * len(vectors[0]))], collection)
+        self._points.upsert([(key_of("text", owner, hash), payload, blank(vectors.shape[1]))], collection)
 
     def _name_text(self, document: NewDocument, hash: str) -> bool:
         """Writes the document; whether there was one of its name. A text that is left without a name goes."""
@@ -248,7 +262,7 @@ class QdrantStore:
             "metadata": dict(document.metadata), "stored_at": time.time(), "chunks": text["chunks"],
             "characters": len(document.text), "bytes": len(document.text.encode()),
         }  # fmt: skip
-        self._points.upsert([(key, payload, [0.0] * self.facts.width)])
+        self._points.upsert([(key, payload, blank(self.facts.width))])
         if old is not None and old["hash"] != hash:
             _remove_unnamed(self._points, document.owner, old["hash"])
         return old is not None
@@ -266,23 +280,62 @@ class QdrantStore:
         return self._points.filter("chunk", reader.owners, [one for one in hashes if one not in also])
 
     def _ranked(
-        self, vector: Vector, k: int, condition: Any, points: list[Any], texts: list[tuple[str, str]]
+        self, query: Query, k: int, condition: Any, points: list[Any], texts: list[tuple[str, str]]
     ) -> Iterator[Candidate]:
         """Chunks by rank; their points and texts are appended to the lists, which their numbers count."""
         numbers: dict[tuple[str, str], int] = {}
-        limit = max(k, 64)
-        while True:
-            some = self._points.nearest(vector.tolist(), condition, limit, len(points))
-            for point in some:
-                text = (point.payload["owner"], point.payload["hash"])
-                if text not in numbers:
-                    numbers[text] = len(texts)
-                    texts.append(text)
-                points.append(point)
-                yield Candidate(len(points) - 1, numbers[text], min(1.0, float(point.score)))
-            if len(some) < limit:
-                return
-            limit *= 4
+        for point, score, both in self._found(query, k, condition):
+            text = (point.payload["owner"], point.payload["hash"])
+            if text not in numbers:
+                numbers[text] = len(texts)
+                texts.append(text)
+            points.append(point)
+            yield Candidate(
+                len(points) - 1, numbers[text], score, Scores(meaning=score, fused=both), query.by
+            )
+
+    def _found(
+        self, query: Query, k: int, condition: Any
+    ) -> Iterator[tuple[Any, float | None, float | None]]:  # fmt: skip
+        """Points by rank, with the cosine and what fused() says; Qdrant's words are those of all owners."""
+        vector: Any = None if query.vector is None else query.vector.tolist()
+        if query.by == "meaning":
+            by_meaning = _paged(partial(self._points.nearest, vector, condition), k)
+            yield from ((one, min(1.0, float(one.score)), None) for one in by_meaning)
+            return
+        known, cosines = dict[str, Any](), dict[str, float]()
+
+        def keys(pages: Iterator[Any], *, are_by_meaning: bool) -> Iterator[str]:
+            for one in pages:
+                known[str(one.id)] = one
+                if are_by_meaning:
+                    cosines[str(one.id)] = min(1.0, float(one.score))
+                yield str(one.id)
+
+        asked = query.asked
+        wordiest = _paged(partial(self._points.wordiest, asked, condition), k) if asked else iter(())
+        by_words = keys(wordiest, are_by_meaning=False)
+        ranked: Iterator[tuple[str, float | None]] = ((one, None) for one in by_words)
+        if query.by == "hybrid":
+            nearest = _paged(partial(self._points.nearest, vector, condition), k)
+            ranked = fused(by_words, keys(nearest, are_by_meaning=True), max(2 * k, FIRST))
+        while some := list(islice(ranked, max(k, FIRST))):
+            if vector is not None and (missing := [key for key, _ in some if key not in cosines]):
+                cosines |= self._points.cosines(vector, missing)
+            yield from ((known[key], cosines.get(key), both) for key, both in some)
+
+    def _found_in(self, point: Any, one: Candidate, name: Name, around: int) -> Found:
+        """What was found, with the text of so many chunks before and behind it."""
+        found = _found(point, one, name)
+        if not around:
+            return found
+        owner, hash = point.payload["owner"], point.payload["hash"]
+        rows = [one.payload for one in self._points.scroll("chunk", frozenset({owner}), hash=[hash])]
+        spans = sorted((row["start"], row["end"]) for row in rows)
+        at = spans.index((found.start, found.end))
+        start, end = spans[max(0, at - around)][0], spans[min(at + around, len(spans) - 1)][1]
+        text = (self._points.payload(key_of("text", owner, hash)) or {"text": ""})["text"]
+        return replace(found, text=text[start:end], start=start, end=end)
 
     def _names(self, some: Sequence[int], texts: Sequence[tuple[str, str]]) -> dict[int, list[Name]]:
         """The documents of each text, the first stored one first."""
@@ -322,10 +375,20 @@ def _move_prompts(points: Points, width: int) -> None:
                 for i, one in enumerate(found)
                 for numbered in [[str(i)] if kind == "chunk" else []]
             ])  # fmt: skip
-        vector = [0.0] * width
+        vector = blank(width)
         points.upsert([(key_of("document", new, row["id"]), {**row, "owner": new}, vector)])
         points.delete(key_of("document", OPERATOR, row["id"]))
         _remove_unnamed(points, OPERATOR, hash)
+
+
+def _paged(page: Callable[[int, int], Sequence[Any]], k: int) -> Iterator[Any]:
+    """The points of pages, each larger than the one before. page: limit, offset → points."""
+    limit, offset = max(k, FIRST), 0
+    while some := page(limit, offset):
+        yield from some
+        if len(some) < limit:
+            return
+        limit, offset = limit * 4, offset + len(some)
 
 
 def _texts_missing_in(points: Points, target: str) -> Iterator[dict[str, Any]]:
@@ -369,5 +432,6 @@ def _document(row: dict[str, Any], text: str = "") -> Document:
 def _found(point: Any, one: Candidate, name: Name) -> Found:
     row = point.payload
     return Found(
-        str(point.id), name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"]
-    )
+        str(point.id), name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"],
+        one.scores,
+    )  # fmt: skip

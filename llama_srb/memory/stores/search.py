@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from threading import Event
 
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, SearchBy
 
 from ..filters import Filter
-from ..records import MemoryUnusable, Metadata, is_prompt
+from ..records import NO_SCORES, MemoryUnusable, Metadata, Scores, is_prompt
+from .diversity import different, pool_of
 
 MOST_COMPARED = 2_000_000  # values of all documents of a search: about a second
 MOST_READ = 1_000_000_000  # characters of the documents whose chunks a search reads: about a second
@@ -20,11 +22,21 @@ AT_ONCE = 500  # candidates whose documents are looked up together
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk by rank, with the number of its text."""
+    """A chunk by rank, with the number of its text. score: the cosine; None: there are no vectors.
+
+    by: what the chunks are ranked by.
+    """
 
     chunk: int
     text: int
-    score: float
+    score: float | None
+    scores: Scores = NO_SCORES
+    by: SearchBy = "meaning"
+
+    @property
+    def cosine(self) -> float:
+        """For filters, which are refused where there is none."""
+        return 0.0 if self.score is None else self.score
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +133,15 @@ def chosen(
     Then filter.after. TooMuch, unless the filter wants what was found so far.
     """
     passing = _passing(ranked, k, filter, names_of, effort)
+    lacking = (pair for pair in passing if _lets(filter, pair[0], text_of, effort))
     best: list[tuple[Candidate, Name]] = []
     with up_to_the_bound(filter):
-        for pair in islice((pair for pair in passing if _lets(filter, pair[0], text_of, effort)), k):
+        for pair in islice(_of_each(lacking, filter.per_document), pool_of(k) if filter.diversity else k):
             best.append(pair)
-    return [(one, name) for one, name in best if filter.keeps(one.score, name.metadata)]
+    if filter.diversity:
+        effort.require_a_reader()
+        best = different(best, k, filter.diversity, lambda pair: text_of(pair[0]))
+    return [(one, name) for one, name in best if filter.keeps(one.cosine, name.metadata)]
 
 
 @contextlib.contextmanager
@@ -149,10 +165,21 @@ def _passing(
             for text, names in names_of(wanted).items():
                 known[text] = next((one for one in names if _takes(filter, one, effort)), None)
         for one in some:
-            if filter.ends_at(one.score):
+            if one.by == "meaning" and filter.ends_at(one.cosine):
                 return
-            if (name := known[one.text]) is not None and filter.takes_score(one.score):
+            if (name := known[one.text]) is not None and filter.takes_score(one.cosine):
                 yield one, name
+
+
+def _of_each(
+    passing: Iterable[tuple[Candidate, Name]], most: int | None
+) -> Iterator[tuple[Candidate, Name]]:  # fmt: skip
+    """The first ones of each document."""
+    count = Counter[tuple[str, str]]()
+    for one, name in passing:
+        count[name.owner, name.id] += 1
+        if most is None or count[name.owner, name.id] <= most:
+            yield one, name
 
 
 def _takes(filter: Filter, name: Name, effort: Effort) -> bool:

@@ -2,14 +2,17 @@
 
 The reading thread owns the matrix of vectors, too. Each search begins a read transaction and first takes over
 what this process or another one has changed in the file; so matrix and tables are always of one moment. A
-write is one transaction. Vectors have a generation: a rebuild writes the next one beside the one in use.
+write is one transaction. Vectors have a generation: a rebuild writes the next one beside the one in use. The
+words of chunks stand beside their vectors; those of files of format 1 are added in the background.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,21 +20,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from llama_srb import background
+
 from ..filters import Filter
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from . import ANN_ROWS, NewDocument, Reader, Room, Turns, begun_in, written
-from .search import Candidate, Efforts, chosen, up_to_the_bound
+from ..words import packed
+from . import ANN_ROWS, NewDocument, Query, Reader, Room, Turns, begun_in, written
+from .search import Candidate, Effort, Efforts, chosen, up_to_the_bound
 from .statements import (
+    COUNT_WITHOUT_WORDS,
     DOCUMENTS,
     MISSING_SIZES,
     NEW_ROWS,
     SCHEMA,
     UNFINISHED,
+    WORDS_FROM,
     Parts,
     add_columns,
     document_of,
     facts_of,
     forget_prompts,
+    index_some,
     insert_chunks,
     insert_text,
     move_prompts,
@@ -48,11 +57,15 @@ from .statements import (
 from .vectors import Rows
 
 BUSY_SECONDS = 30.0  # another process may write a large document
-FORMAT = 1
+FORMAT = 2  # chunks have words
+EARLIER_FORMAT = 1  # becomes FORMAT when it is opened
 ROWS_AT_ONCE = 4096  # taken over into the matrix; the event loop runs between them
+PACKED_AT_ONCE, INDEXED_AT_ONCE = 256, 128  # chunks whose words are found at once: 20 ms
+SHOWN_EVERY = 10.0  # seconds between two lines of the log about words that are indexed
 _APPLICATION = 0x6C737262  # "lsrb"
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -71,6 +84,8 @@ class SqliteStore:
         self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
         self._rows: Rows
         self._seen = (-1, 0, 0, 0)  # generation, changes, removals and highest text of the rows
+        self._without_words = 0  # chunks when it was opened; 0 when their words are indexed
+        self._indexing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, path: Path, name: str, facts: Facts, ann_rows: int = ANN_ROWS,
@@ -82,7 +97,13 @@ class SqliteStore:
         except BaseException:
             await store.close()
             raise
+        if store._without_words:
+            store._indexing = background.begin(store._index(), f"words of memory {name}")
         return store
+
+    @property
+    def has_words(self) -> bool:
+        return not self._without_words
 
     async def require(self, facts: Facts) -> None:
         if not self.facts.fit(facts):
@@ -91,6 +112,9 @@ class SqliteStore:
     async def close(self) -> None:
         """Closes the file after the write that has begun, and ends searches; a second call does nothing."""
         self._efforts.end()
+        if self._indexing is not None:
+            self._indexing.cancel()
+            await asyncio.wait([self._indexing])
         for connection in self._connections[1:]:  # the one that reads
             connection.interrupt()
         for thread in (self._reading, self._writing):
@@ -106,12 +130,13 @@ class SqliteStore:
             require_room(db, document, room, 0 if number is not None else len(chunks))
             if number is None:
                 number = insert_text(db, document)
-                insert_chunks(db, self._generation, number, chunks, vectors)
+                insert_chunks(db, self._generation, number, chunks, vectors, words)
                 set_size(db, number, document.text, len(chunks))
             replaced = name_text(db, document, number)
             forget_prompts(db, document, room)
             return replaced
 
+        words = await self._words(document.text, chunks)
         return await self._write(add)
 
     async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
@@ -162,31 +187,34 @@ class SqliteStore:
     async def used(self, owner: str, besides: str) -> Usage:
         return await self._read(lambda db: usage_of(db, owner, besides))
 
-    async def search(self, vector: Vector, k: int, filter: Filter, reader: Reader) -> list[Found]:
+    async def search(self, query: Query, k: int, filter: Filter, reader: Reader) -> list[Found]:
         def search(db: sqlite3.Connection) -> list[Found]:
             self._update_rows(db)
-            if len(vector) != self._rows.width:
+            if query.vector is not None and len(query.vector) != self._rows.width:
                 raise MemoryUnusable(f"memory {self._name} is being rebuilt")
-            ranked = (Candidate(*one) for one in self._ranked(db, vector, k, filter.prompts, reader))
+            ranked = self._ranked(db, query, k, filter.prompts, reader, effort)
             parts = Parts(db, effort)
             best = chosen(ranked, k, filter, partial(names_of, db), lambda one: parts.of(one)[2], effort)
             found = dict[int, Found]()
             with up_to_the_bound(filter):
                 for one, name in sorted(best, key=lambda pair: pair[0].text):  # each text is read once
                     effort.require_a_reader()
-                    found[one.chunk] = parts.found(one, name)
+                    found[one.chunk] = parts.found(one, name, query.around)
             return [found[one.chunk] for one, _ in best if one.chunk in found]
 
         with self._efforts.begun() as effort:
             return await self._read(search)
 
     def _ranked(
-        self, db: sqlite3.Connection, vector: Vector, k: int, prompts: bool | None, reader: Reader
-    ) -> Iterator[tuple[int, int, float]]:
+        self, db: sqlite3.Connection, query: Query, k: int, prompts: bool | None, reader: Reader,
+        effort: Effort,
+    ) -> Iterator[Candidate]:  # fmt: skip
         texts, besides = None, prompts is False
         if prompts is not None:
             texts = extra("numpy").fromiter(texts_of_prompts(db, reader, only=besides), "i8")
-        return self._rows.ranked(vector, reader.owners, k, texts, besides=besides)
+        return self._rows.found(
+            query, reader.owners, k, texts, besides=besides, alive=effort.require_a_reader
+        )
 
     # Rebuilding
 
@@ -218,10 +246,55 @@ class SqliteStore:
             if db.execute(
                 "SELECT 1 FROM texts WHERE number = ?", (number,)
             ).fetchone():  # or removed meanwhile
-                insert_chunks(db, generation, number, chunks, vectors)
+                insert_chunks(db, generation, number, chunks, vectors, words)
                 db.execute("UPDATE sizes SET chunks = ? WHERE text = ?", (len(chunks), number))
 
+        (text,) = await self._read(
+            lambda db: db.execute("SELECT text FROM texts WHERE number = ?", (number,)).fetchone() or ("",)
+        )
+        words = await self._words(text, chunks)
         await self._write(insert)
+
+    # Words
+
+    async def _words(self, text: str, chunks: Sequence[Chunk]) -> list[bytes]:
+        """The packed words of chunks, some at a time: nothing else runs while they are found."""
+        found = list[bytes]()
+        for first in range(0, len(chunks), PACKED_AT_ONCE):
+            some = [text[one.start : one.end] for one in chunks[first : first + PACKED_AT_ONCE]]
+            found += await _in(self._writing, self._name, partial(list, map(packed, some)))
+        return found
+
+    async def _index(self) -> None:
+        """Indexes the words of what an earlier version has stored, between the writes of others."""
+        total, done, shown = self._without_words, 0, time.monotonic()
+        log.info("memory %s: the words of %d chunks of an earlier version are indexed", self._name, total)
+        try:
+            while count := await self._write(lambda db: index_some(db, INDEXED_AT_ONCE)):
+                done += count
+                if time.monotonic() > shown + SHOWN_EVERY:
+                    shown = time.monotonic()
+                    log.info("memory %s: the words of %d of %d chunks are indexed", self._name, done, total)
+        except MemoryUnusable as error:
+            log.warning("%s; the words of %d chunks are not indexed yet", error, total - done)
+        else:
+            self._without_words = 0
+            log.info("memory %s: all words are indexed", self._name)
+
+    def _learn_words(self, db: sqlite3.Connection) -> None:
+        """Takes over the words that were indexed since rows have been read; they come in order."""
+        missing = self._rows.without_words()
+        if not len(missing):
+            return
+        wanted, chunks, words = set(missing.tolist()), list[int](), list[bytes]()
+        for number, some in db.execute(WORDS_FROM, (int(missing[0]),)):
+            if number in wanted:
+                if some is None:
+                    break
+                chunks.append(number)
+                words.append(some)
+        if chunks:
+            self._rows.learn(chunks, words)
 
     # The matrix
 
@@ -241,11 +314,12 @@ class SqliteStore:
         if self._seen[2] != removals:
             left = np.fromiter((n for (n,) in db.execute("SELECT number FROM texts")), np.int64)
             self._rows.remove_all_but(left)
+        self._learn_words(db)
         new = db.execute(NEW_ROWS, (highest, generation))
         while some := new.fetchmany(ROWS_AT_ONCE):
-            numbers, texts, vectors, owners = zip(*some, strict=True)
-            matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(some), -1)
-            self._rows.add(matrix, numbers, texts, owners)
+            numbers, texts, vectors, owners, words = zip(*some, strict=True)
+            matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(some), self._rows.width)
+            self._rows.add(matrix, numbers, texts, owners, words)
             highest = max(highest, texts[-1])
         self._seen = (generation, changes, removals, highest)
 
@@ -288,12 +362,14 @@ class SqliteStore:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {FORMAT}")
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
-        elif (version, application) != (FORMAT, _APPLICATION):
+        elif application != _APPLICATION or version not in (EARLIER_FORMAT, FORMAT):
             what = (
                 f"format {version}" if application == _APPLICATION else f"{tables} tables of another program"
             )
             raise MemoryUnusable(f"memory {self._name}: {self._path} has {what}; wanted: format {FORMAT}")
         add_columns(db)
+        db.execute(f"PRAGMA user_version = {FORMAT}")
+        (self._without_words,) = db.execute(COUNT_WITHOUT_WORDS).fetchone()
         move_prompts(db)
         db.execute(MISSING_SIZES)
         (self._generation,) = db.execute("SELECT generation FROM state").fetchone()

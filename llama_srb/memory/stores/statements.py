@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
+from ..words import packed
 from . import NewDocument, Reader, Room, Sizes, read_facts
 from .search import Candidate, Effort, Name
 
@@ -23,7 +24,7 @@ CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash B
 CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
                         is_prompt INTEGER, PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
-                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB);
+                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB, words BLOB);
 CREATE INDEX chunks_of_text ON chunks (text, generation);
 INSERT INTO state VALUES (1, 1, 0, 0);
 """  # numbers of texts are never used again, so newer texts have higher ones
@@ -32,7 +33,7 @@ SELECT d.id, d.owner, d.metadata, s.characters, d.stored_at, d.text, s.chunks
 FROM documents d JOIN sizes s ON s.text = d.text
 """
 NEW_ROWS = """
-SELECT c.number, c.text, c.vector, t.owner FROM chunks c JOIN texts t ON t.number = c.text
+SELECT c.number, c.text, c.vector, t.owner, c.words FROM chunks c JOIN texts t ON t.number = c.text
 WHERE c.text > ? AND c.generation = ? ORDER BY c.text, c.number
 """
 SIZES = """
@@ -48,7 +49,26 @@ INDEXES = (  # what is counted and ordered without reading the metadata, which s
     "CREATE INDEX IF NOT EXISTS documents_of_texts ON documents (text, stored_at)",
     "CREATE INDEX IF NOT EXISTS prompts ON documents (owner, text) WHERE is_prompt",
     "DROP INDEX IF EXISTS documents_of_text",
+    "CREATE INDEX IF NOT EXISTS chunks_without_words ON chunks (number) WHERE words IS NULL",
 )
+WITHOUT_WORDS = """
+SELECT number, text, start, "end" FROM chunks INDEXED BY chunks_without_words WHERE words IS NULL
+ORDER BY number LIMIT ?
+"""
+AROUND = """
+WITH found AS (SELECT number, text, generation FROM chunks WHERE number = :chunk)
+SELECT min(start), max("end") FROM (
+    SELECT * FROM (
+        SELECT c.start, c."end" FROM chunks c, found f
+        WHERE c.text = f.text AND c.generation = f.generation AND c.number <= f.number
+        ORDER BY c.number DESC LIMIT 1 + :around)
+    UNION ALL SELECT * FROM (
+        SELECT c.start, c."end" FROM chunks c, found f
+        WHERE c.text = f.text AND c.generation = f.generation AND c.number > f.number
+        ORDER BY c.number LIMIT :around))
+"""  # numbers of a text's chunks are in its order
+COUNT_WITHOUT_WORDS = "SELECT count(*) FROM chunks INDEXED BY chunks_without_words WHERE words IS NULL"
+WORDS_FROM = "SELECT number, words FROM chunks WHERE number >= ? ORDER BY number"
 USAGE = """
 SELECT is_prompt, sum(documents), sum(bytes), sum(chunks) FROM (
     SELECT d.is_prompt, count(*) AS documents, s.bytes, s.chunks
@@ -75,8 +95,8 @@ COPIED_TEXT = """
 INSERT INTO texts (owner, hash, text) SELECT ?, hash, text FROM texts WHERE number = ? RETURNING number
 """
 COPIED_CHUNKS = """
-INSERT INTO chunks (generation, text, start, "end", tokens, vector)
-SELECT generation, ?, start, "end", tokens, vector FROM chunks WHERE text = ?
+INSERT INTO chunks (generation, text, start, "end", tokens, vector, words)
+SELECT generation, ?, start, "end", tokens, vector, words FROM chunks WHERE text = ?
 """
 NAMES = "SELECT owner, id FROM documents WHERE text = ? ORDER BY stored_at, id"
 METADATA = "SELECT metadata FROM documents WHERE owner = ? AND id = ?"
@@ -118,12 +138,25 @@ def insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
 
 
 def insert_chunks(db: sqlite3.Connection, generation: int, number: int, chunks: Sequence[Chunk],
-                   vectors: Vector) -> None:  # fmt: skip
+                   vectors: Vector, words: Sequence[bytes]) -> None:  # fmt: skip
+    """words: those of each chunk, packed."""
     db.executemany(
-        'INSERT INTO chunks (generation, text, start, "end", tokens, vector) VALUES (?, ?, ?, ?, ?, ?)',
-        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes())
-         for one, vector in zip(chunks, vectors, strict=True)),
+        'INSERT INTO chunks (generation, text, start, "end", tokens, vector, words) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes(), some)
+         for one, vector, some in zip(chunks, vectors, words, strict=True)),
     )  # fmt: skip
+
+
+def index_some(db: sqlite3.Connection, most: int) -> int:
+    """Indexes the words of chunks that an earlier version has stored; how many."""
+    rows = db.execute(WITHOUT_WORDS, (most,)).fetchall()
+    text, content = None, ""
+    for number, of, start, end in rows:
+        if of != text:
+            text, (content,) = of, db.execute("SELECT text FROM texts WHERE number = ?", (of,)).fetchone()
+        db.execute("UPDATE chunks SET words = ? WHERE number = ?", (packed(content[start:end]), number))
+    return len(rows)
 
 
 def name_text(db: sqlite3.Connection, document: NewDocument, number: int) -> bool:
@@ -224,9 +257,11 @@ def names_of(db: sqlite3.Connection, texts: Sequence[int]) -> dict[int, Iterator
 def add_columns(db: sqlite3.Connection) -> None:
     """A file of before has not all columns."""
     db.execute(SIZES)
-    for table, column in (("sizes", "characters"), ("documents", "is_prompt")):
+    for table, column, kind in (
+        ("sizes", "characters", "INTEGER"), ("documents", "is_prompt", "INTEGER"), ("chunks", "words", "BLOB")
+    ):  # fmt: skip
         if column not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
-            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER")
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
     is_prompt = "metadata = ? AND id GLOB ?"
     db.execute(f"UPDATE documents SET is_prompt = ({is_prompt}) WHERE is_prompt IS NULL", PROMPT_ROWS)
     for statement in INDEXES:
@@ -250,9 +285,15 @@ class Parts:
         ).fetchone()
         return start, end, self._text(one.text)[start:end]
 
-    def found(self, one: Candidate, name: Name) -> Found:
+    def found(self, one: Candidate, name: Name, around: int = 0) -> Found:
+        """around: how many chunks before and behind it the text has, too."""
         start, end, text = self.of(one)
-        return Found(str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end)
+        if around:
+            start, end = self._db.execute(AROUND, {"chunk": one.chunk, "around": around}).fetchone()
+            text = self._text(one.text)[start:end]
+        return Found(
+            str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end, one.scores
+        )
 
     def _text(self, number: int) -> str:
         if (text := self._texts.get(number)) is None:
