@@ -5,7 +5,7 @@ import { Candidates } from "./candidates/candidates.js";
 import { choose } from "./candidates/choosing.js";
 import { Shelf } from "./candidates/shelf.js";
 import { stopAll } from "./candidates/stopping.js";
-import { toText } from "./candidates/walking.js";
+import { leadToText, toText } from "./candidates/walking.js";
 import { keepForGood } from "./files/backup.js";
 import { takeDrops } from "./files/importing.js";
 import { Saved } from "./server/saved.js";
@@ -23,17 +23,7 @@ import { seekSelected } from "./text/find.js";
 import { commit, redo, undo } from "./text/history.js";
 import { Outline } from "./text/outline.js";
 import { Keys, openKeys } from "./ui/keys.js";
-import {
-  atOnce,
-  Button,
-  drawn,
-  html,
-  isComposing,
-  render,
-  useChanges,
-  useEffect,
-  useState,
-} from "./ui/ui.js";
+import { atOnce, Button, html, isComposing, render, useChanges, useEffect, useState } from "./ui/ui.js";
 
 /** The page of tasks; its code is loaded when it is opened. */
 function Tasks() {
@@ -46,7 +36,6 @@ function Tasks() {
 
 const FIND = ".find input[type=search]";
 const COVERED = "(max-width: 1000px)"; // where panels cover the text
-const FINGERS = new Set(["touch", "pen"]);
 const TASKS = "tasks"; // a page instead of a panel, for those who may tune tasks
 const PANELS = {
   stories: ["Stories", Stories],
@@ -81,11 +70,10 @@ function Page() {
     return () => removeEventListener("keydown", onKey);
   }, []);
   const isPage = panel === TASKS;
-  /** Leads from a click in a panel to the text; with a finger without the keyboard, which covers the page. */
-  const leave = async ({ pointerType }) => {
+  /** Leads from a click in a panel to the text, that it may cover. */
+  const leave = async (event) => {
     if (matchMedia(COVERED).matches) setPanel(null);
-    await drawn();
-    if (!FINGERS.has(pointerType)) toText();
+    await leadToText(event);
   };
   const Panel = panel && !isPage && PANELS[panel][1];
   return html`

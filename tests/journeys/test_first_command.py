@@ -69,6 +69,26 @@ def test_a_model_of_ones_own_is_served_under_its_name(tmp_path: Path) -> None:
     assert '"event": "done"' in told
 
 
+def test_ones_own_logits_processor_is_the_pages(tmp_path: Path) -> None:
+    """The example of docs/logits-processor.md: its module in the folder in which the server is started."""
+    page = (ROOT / "docs/logits-processor.md").read_text()
+    ((name, module),) = re.findall(r"^```python\n# (\w+\.py)[^\n]*\n(.*?)^```$", page, re.M | re.S)
+    command, curl = re.search(r"^```sh\n\./api\.py ([^\n]*)\n(curl .*?)^```$", page, re.M | re.S).groups()
+    (tmp_path / name).write_text(module)
+    with started(API, *command.split(), folder=tmp_path) as server:
+        timed = curl.replace('"n": 4', '"timings_per_token": true, "n": 4')
+        told = json.loads(as_written(timed, server.url, tmp_path))
+        assert told["timings"]["logits_processor_ms"] > 0
+        lengths = [len(choice["text"]) for choice in told["choices"]]
+        bad = curl.replace('{"after": 10}', '{"after": "ten"}')
+        error = json.loads(as_written(bad, server.url, tmp_path))["error"]
+        assert "the logits processor: TypeError: " in error["message"]
+        assert f'the logits processor:   File "{tmp_path / name}", line ' in server.messages()
+        again = json.loads(as_written(curl.replace('"after": 10', '"after": 90'), server.url, tmp_path))
+    assert [choice["index"] for choice in again["choices"]] == [0, 1, 2, 3]
+    assert sum(len(choice["text"]) for choice in again["choices"]) > sum(lengths)
+
+
 def test_the_error_of_a_taken_port_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

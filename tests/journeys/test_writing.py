@@ -46,7 +46,7 @@ def test_a_word_is_selected_by_a_double_click_and_rewritten(page: Page) -> None:
     compose(page, STORY)
     double_click(page, "red")
     assert selected(page) == "red"
-    assert asked(page, "Rewrite")["prompt"] == "Tom had a"
+    assert asked(page, "Rewrite")["prompt"] == "Tom had a "
     other = choose_by_mouse(page, 1)
     assert value(page, STORY) == STORY.replace(" red", other)
 
@@ -56,7 +56,7 @@ def test_a_sentence_is_selected_by_dragging_and_rewritten(page: Page) -> None:
     drag_over(page, SENTENCE.strip())
     assert selected(page) == SENTENCE.strip()
     body = asked(page, "Rewrite")
-    assert (body["prompt"], body["end"]) == (BEFORE, {"sentences": 1})
+    assert (body["prompt"], body["end"]) == (f"{BEFORE} ", {"sentences": 1})
     other = choose_by_mouse(page, 4)
     assert value(page, STORY) == BEFORE + other + BEHIND
 

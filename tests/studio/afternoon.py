@@ -79,7 +79,8 @@ STATE = f"""async (isDone) => {{
 CARET = "one => [one.selectionStart, one.selectionEnd].map((at) => [...one.value.slice(0, at)].length)"
 
 # The candidates that a digit chooses, and the text before and behind each: of a rewrite, and of the old text
-# beside rewrites, it is that behind the passage, if that stands there. `lost` is what else would go.
+# beside rewrites, it is that behind the passage, if that stands there. `lost` is what else would go. Behind
+# the writer's `space` before the caret a candidate may stand that would end the word.
 POINT = f"""async () => {{
     {LOAD}
     history.commit();
@@ -109,6 +110,7 @@ POINT = f"""async () => {{
             behind,
             card: passage && !node.replaces ? passage : node.text,
             is_running: node.state === "running",
+            space: (!passage && tree.spaceBehind(story, id, session.at)?.text) || "",
             lost: old.trim() && !(passage && (version || old === passage)) ? old : "",
         }};
     }});
@@ -345,7 +347,7 @@ class Afternoon:
         if not cards:
             return
         number = self.random.randrange(len(cards))
-        before, behind, card, is_running, lost = cards[number].values()
+        before, behind, card, is_running, space, lost = cards[number].values()
         self.did[-1] += f" {number + 1}, {card!r} behind {before[-20:]!r}, before {behind[:20]!r}"
         if not card:
             return
@@ -361,7 +363,11 @@ class Afternoon:
         assert text.endswith(behind), f"{text[len(before) :][:40]!r} is not before {behind[:20]!r}"
         own = text[len(before) : len(text) - len(behind)]
         wanted = plain(card)
-        is_there = plain(own).startswith(wanted) if is_running else plain(own) in (wanted, wanted + " ")
+        words = [own.removeprefix(space), own] if space else [own]
+        is_there = any(
+            one.startswith(wanted) if is_running else one in (wanted, wanted + " ")
+            for one in map(plain, words)
+        )
         assert is_there, f"{own!r} is chosen in place of {card!r}"
         middle = sources[len(before) : len(text) - len(behind)]
         kept = self.sources[len(self.sources) - len(behind) :]

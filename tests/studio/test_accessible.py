@@ -137,7 +137,8 @@ def search(page: Page) -> None:
 
 
 def keys(page: Page) -> None:
-    page.get_by_role("button", name="Keys").click()
+    page.locator("#candidates").focus()
+    page.keyboard.press("?")
 
 
 STATES = [

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.studio.test_accessible import faults
 from tests.support.hands import compose, editor
 from tests.support.rows import each_row
-from tests.support.steps import act, ask, cards, settings
+from tests.support.steps import act, ask, cards, over, settings
 
 ROOT = Path(__file__).parents[2]
 FIGURES = re.compile(r"token|logprob|seed|cells|cached")
@@ -29,6 +29,16 @@ def test_figures_stand_behind_info_buttons(page: Page) -> None:
     expect(shown).to_be_hidden()
     expect(page.locator(".status").get_by_text("saved by sharing")).to_be_visible()
     expect(page.locator(".status").get_by_text("of 1024 tokens")).to_be_visible()
+
+
+def test_the_figures_say_how_many_guesses_were_right(page: Page) -> None:
+    sure = {"kind": "choice", "text": " and his mother gave him a big hug, and they were very happy all day."}
+    settings(page, n=1, max_tokens=60, next=False, values={"draft": 16}, structure=sure)
+    compose(page, "The little fox ran home to his mother")
+    page.keyboard.press("Control+Enter")
+    over(page, 1)
+    page.get_by_role("button", name="Figures").click()
+    expect(page.locator(".status").get_by_text(re.compile(r"^\d+ of \d+ tokens were right$"))).to_be_visible()
 
 
 def test_a_card_shows_three_actions_and_a_menu_has_the_rest(page: Page) -> None:
@@ -130,7 +140,10 @@ def test_texts_run_in_their_own_direction(page: Page) -> None:
     assert [line.evaluate("one => getComputedStyle(one).direction") for line in lines.all()] == ["rtl", "ltr"]
 
 
-@each_row("text, count", [("", "0 words"), ("Once", "1 word"), ("Once upon", "2 words")])
+COUNTS = {"": "0 words", "Once": "1 word", "Once upon": "2 words", "# Once\n\n***\n\n- upon —": "2 words"}
+
+
+@each_row("text, count", COUNTS.items())
 def test_words_are_counted_in_plain_english(page: Page, text: str, count: str) -> None:
     compose(page, text)
     expect(page.locator(".count")).to_have_text(re.compile(rf"^{count}( · by the model: 0 %)?$"))

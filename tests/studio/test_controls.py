@@ -45,6 +45,24 @@ def test_a_spread_gives_each_candidate_its_own_value(page: Page) -> None:
     assert (shown["Creativity (temperature)"], shown["seed"]) == ("0.9", "10")
 
 
+def test_candidates_are_led_away_from_a_text_and_without_one_they_are_not(page: Page) -> None:
+    settings(page, max_tokens=4, next=False)
+    panel(page)
+    scale = page.get_by_label("(guidance_scale)")
+    expect(scale).to_have_count(0)
+    page.get_by_label("Not like this").fill("A bad beginning")
+    expect(scale).to_have_value("1.5")
+    scale.fill("2")
+    scale.press("Tab")
+    body = asked(page)
+    assert (body["negative_prompt"], body["guidance_scale"]) == ("A bad beginning", 2)
+    over(page, 4)
+    shown = figures(cards(page).first)
+    assert shown["Not like this (negative_prompt)"] == "A bad beginning"
+    page.get_by_label("Not like this").fill("")
+    assert not asked(page).keys() & {"negative_prompt", "guidance_scale"}
+
+
 def preset(page: Page) -> Locator:
     return page.get_by_label("Preset")
 

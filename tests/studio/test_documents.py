@@ -164,7 +164,24 @@ OFFICE_LIBRE = """<html><head><meta name="generator" content="LibreOffice 7.3.7.
 <p style="line-height: 100%"><br/></p><p>two</p></body></html>"""
 WEB = """<p>It was <b>late</b>.<p>Tom &amp; Mia <i>slept</i>.<script>1</script><hr>
 <blockquote><p>To be.</p></blockquote>"""
+STYLED = """<html><head><meta name=Generator content="Microsoft Word 15"><style><!--
+@font-face {font-family:Calibri} @page Section1 {size:21cm} p.MsoNormal {margin:0cm; font-style:normal}
+span.Thoughts {mso-style-name:Thoughts; font-style:italic} p.Letter, li.Letter {font-style:italic}
+span.Loud {font-weight:700} a:visited {font-style:italic} --></style></head><body>
+<p class=MsoNormal>It was <span class=Thoughts>so <span class=Loud>very</span></span> late.<o:p></o:p></p>
+<p class=Letter>Dear <span style='font-style:normal'>Tom</span>,</p></body></html>"""
+WEB_PAGE = """<html><head><meta content="text/html; charset=UTF-8"><style type="text/css">@import url(x.css);
+.c0{color:#000;font-weight:400;font-style:normal}.c1{font-weight:400;font-style:italic}.c2{font-weight:700}
+.c3{display:none}p,em,b{font:inherit}</style></head><body class="c4"><h1
+class="c2"><span class="c2">One</span></h1><p>"<em>So</em>", <span
+class="c0">she was </span><span class="c1">very</span> <span class="c2">tired</span><span class="c3">x</span>.
+</p></body></html>"""
 CLIPBOARDS = {
+    STYLED: "It was *so **very*** late.\n\n*Dear* Tom*,*",
+    WEB_PAGE: '# One\n\n"*So*", she was *very* **tired**.',
+    "<ol><li value=0>a<li>b<li value=x>c<li value=7>d</ol><ol start=0><li>e</ol><ol start=x><li>f</ol>": (
+        "0. a\n1. b\n2. c\n7. d\n\n0. e\n\n1. f"
+    ),
     OFFICE: "# Chapter *1*\nIt was *late*, and **dark**.\n\nRed & under\n- An item\n3. The third",
     GOOGLE: "## Two\nA ***bold  one***\n\n- x",
     WEB: "It was **late**.\n\nTom & Mia *slept*.\n\n***\n\n> To be.",
@@ -175,6 +192,11 @@ CLIPBOARDS = {
     "<p>Seen<span style='display:none'>hidden</span> on = <a id='x' onclick='y()'>z</a></p>": "Seen on = z",
     "no <em>marks</em>, 5 * 3": "no *marks*, 5 * 3",
     "<pre>a\n  b\n</pre>": "a\n  b",
+    "<p>He said <q>hi, <i>she</i> said <q>no</q></q>.</p>": "He said “hi, *she* said \u2018no\u2019”.",
+    "<p>He didn't say <q>hi <q>no</q></q>.</p>": "He didn't say \"hi 'no'\".",
+    "<html lang=de><p>Er sagte <q>ja</q>.</p>": "Er sagte „ja“.",
+    "<p>Go <span style='font-family:Wingdings'><span style='mso-char-type:symbol'>à</span></span> on, <font"
+    " face=Symbol>a <span style='font-family:Arial'>b</span></font>": "Go → on, \u03b1 b",
     "": "",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from tests.support.browser import PHONE, visiting
 from tests.support.hands import compose, double_click, editor, go, into, place, selected
 from tests.support.rows import each_row
 from tests.support.serving import Server
-from tests.support.steps import OPENING, afresh, ask, drawn, over, settings, texts
+from tests.support.steps import OPENING, afresh, ask, drawn, over, settings, shown, texts
 
 PAUSE_MS = 1500  # longer than the pauses after which typing is a step of undo, and the prompt is sent
 UNDO = "button[aria-label='Undo']"
@@ -68,6 +68,24 @@ def test_a_word_of_an_input_method_enters_once_and_nothing_is_sent_before(
     afresh(page)
 
 
+@each_row("select", [False, True])
+def test_a_word_of_an_input_method_that_is_given_up_changes_nothing_else(page: Page, select: bool) -> None:
+    compose(page, "One two three")
+    page.wait_for_timeout(PAUSE_MS)
+    if select:
+        double_click(page, "two")
+    left = "One  three" if select else "One two three"
+    composing(page.context.new_cdp_session(page), ("x", "xy", ""))
+    expect(editor(page)).to_have_value(left)
+    page.wait_for_timeout(PAUSE_MS)
+    page.keyboard.press("Control+End")
+    page.keyboard.type("abc")
+    expect(editor(page)).to_have_value(left + "abc")
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(left)
+    afresh(page)
+
+
 def test_a_word_that_is_still_composed_counts_when_the_writer_asks(page: Page) -> None:
     """A phone's keyboard composes each word until the next space."""
     settings(page, max_tokens=6, next=False)
@@ -82,6 +100,17 @@ def test_a_word_that_is_still_composed_counts_when_the_writer_asks(page: Page) -
     expect(editor(page)).to_have_value("The little fox")
 
 
+def test_keys_neither_choose_nor_ask_while_a_word_is_composed(page: Page) -> None:
+    settings(page, max_tokens=6, next=False)
+    ask(page, "The fox ran")
+    before = shown(page)
+    composing(page.context.new_cdp_session(page), ("s", "so"))
+    for key in ("Alt+1", "Control+Enter", "Control+Enter"):
+        page.keyboard.press(key)
+        assert shown(page) == before
+    expect(editor(page)).to_have_value("The fox ranso")
+
+
 def test_a_change_of_the_text_while_a_word_is_composed_loses_neither(page: Page) -> None:
     """As when another device's version comes in."""
     compose(page, OPENING)
@@ -93,6 +122,49 @@ def test_a_change_of_the_text_while_a_word_is_composed_loses_neither(page: Page)
     devtools.send("Input.insertText", {"text": "你"})
     expect(editor(page)).to_have_value("Listen! " + OPENING + "你")
     assert page.evaluate(STATE)[0] == "Listen! " + OPENING + "你"
+
+
+Way = tuple[Callable[[Page], None], str, str]
+# what the writer does, the text with the caret behind it, and the text after the next words are undone
+WAYS: dict[str, Way] = {
+    "a click elsewhere": (
+        lambda page: page.mouse.click(*place(page, "The")[:2]),
+        "|The fox 仮名",
+        "The fox 仮名",
+    ),
+    "the button Undo": (lambda page: page.locator(UNDO).click(), "The fox |", "The fox "),
+    "a key": (lambda page: page.keyboard.press("Alt+1"), "The fox 仮名|", "The fox "),
+}
+
+
+@each_row("way", WAYS)
+def test_a_word_whose_end_the_browser_does_not_tell_hides_nothing_that_comes_behind(
+    page: Page, way: str
+) -> None:
+    """It tells none when the caret goes elsewhere, or when the page changes the text."""
+    leave, text, undone = WAYS[way]
+    into(page)
+    page.keyboard.type("The fox ")
+    page.wait_for_timeout(PAUSE_MS)
+    composing(page.context.new_cdp_session(page), ("k", "か", "仮名"))
+    leave(page)
+    expect(editor(page)).to_have_value(text.replace("|", ""))
+    page.keyboard.type("He ran.")
+    page.wait_for_timeout(PAUSE_MS)
+    page.reload()
+    expect(editor(page)).to_have_value(text.replace("|", "He ran."))
+    for _ in "He", "ran.":
+        go(page, "Control+z")
+    expect(editor(page)).to_have_value(undone)
+    afresh(page)
+
+
+def test_a_word_that_is_still_composed_when_the_page_is_closed_is_kept(page: Page) -> None:
+    into(page)
+    page.keyboard.type("The ")
+    composing(page.context.new_cdp_session(page), ("f", "fo", "fox"))
+    page.reload()
+    expect(editor(page)).to_have_value("The fox")
 
 
 # ---- fingers ------------------------------------------------------------------------------------------
@@ -224,7 +296,8 @@ def test_the_field_and_the_page_have_the_same_text_and_place_whatever_is_in_it(p
         assert editor(page).input_value() == before + "x" + behind, seed
         assert page.evaluate(STATE) == [before + "x" + behind, units(before) + 1], seed
         drawn(page)
-        count = len((before + "x" + behind).replace("\u0085", "_").replace("\x1c", "_").split())
+        parted = (before + "x" + behind).replace("\u0085", "_").replace("\x1c", "_").split()
+        count = sum(any(sign.isalnum() for sign in word) for word in parted)
         words = f"{count} {'word' if count == 1 else 'words'}"
         expect(page.locator(".count")).to_have_text(re.compile(rf"^{words}( · by the model: 0 %)?$"))
 

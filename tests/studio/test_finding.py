@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.support.browser import PHONE, visiting
 from tests.support.hands import compose, editor, press, selected
 from tests.support.serving import Server
-from tests.support.steps import OPENING, ask, settings, texts
+from tests.support.steps import OPENING, ask, reopen, settings, texts
 
 LONGEST_MS = 50
 TRIES = 5  # other programs run beside the tests
@@ -93,6 +94,7 @@ def test_words_across_a_choice_are_found_and_a_place_opens_with_a_finger(phone: 
     phone.get_by_role("button", name="Stories", exact=True).tap()
     phone.get_by_role("button", name="New story").tap()
     expect(editor(phone)).to_have_value("")
+    reopen(phone, "Stories")
     phone.get_by_label("Search all stories").tap()
     phone.keyboard.type(("fox" + first)[:12].rstrip())
     found(phone).last.tap()
@@ -107,10 +109,18 @@ def test_a_story_without_a_title_is_listed_by_its_first_words(page: Page) -> Non
     press(page.get_by_role("button", name="Stories", exact=True))
     press(page.get_by_role("button", name="New story"))
     expect(editor(page)).to_have_value("")
+    reopen(page, "Stories")
     names = page.locator(".panel > .list strong")
     expect(names).to_have_text(["Untitled", "The fox"])
     press(names.last)
     expect(editor(page)).to_have_value("# The fox\n\nIt was late.")
+    expect(page).to_have_title(re.compile("^The fox ·"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("The fox")
+    reopen(page, "Stories")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("The fox")
+    press(page.get_by_role("button", name="Move to the trash"))
+    expect(page.locator(".trash summary")).to_have_text("Trash (1)")
+    assert page.locator(".trash li span").all_text_contents() == ["The fox"]
 
 
 TASKS = """() => {

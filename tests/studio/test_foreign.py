@@ -85,7 +85,7 @@ def told(page: Page, text: str) -> None:
 def test_a_lorebook_of_novelai_becomes_lore_of_the_story(page: Page, tmp_path: Path) -> None:
     compose(page, "Mine")
     bring(page, written(tmp_path, "town.lorebook", LOREBOOK))
-    told(page, "2 entries added to the lore of “Untitled”, 1 that are off left out")
+    told(page, "2 entries added to the lore of “Mine”; 1 more is off and left out")
     expect(editor(page)).to_have_value("Mine")
     assert lore(page, tmp_path) == [
         entry(name="Harbour", text="The harbour is closed in winter.", keys="harbour\n/doc?ks/i", order=400,
@@ -116,7 +116,17 @@ def german() -> Document:
     return document
 
 
+def french() -> Document:
+    """Plain paragraphs that would be items of lists in the text, and one that is."""
+    document = docx.Document()
+    for line in ("1984. Rien.", "- Bonjour, dit-il."):
+        document.add_paragraph(line)
+    document.add_paragraph("Un", "List Bullet")
+    return document
+
+
 WORDS = {
+    french: "1984\\. Rien.\n\\- Bonjour, dit-il.\n- Un",
     english: "# Chapter 1\nThe **fox** ran & <hid>.\tThen\n## A part\nEnde gut, „alles gut“: né 日本.",
     german: "# Kapitel\nDer Fuchs.\n## Ein Teil",
 }

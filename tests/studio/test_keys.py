@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from collections.abc import Callable
+
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose, editor
 from tests.support.rows import each_row
@@ -49,6 +51,79 @@ def test_typing_after_a_click_on_a_candidate_goes_to_the_text(page: Page) -> Non
     expect(editor(page)).to_be_focused()
     page.keyboard.type(" 2")
     expect(editor(page)).to_have_value(chosen + " 2")
+
+
+def button(page: Page, name: str) -> Locator:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def open_panel(page: Page, name: str) -> None:
+    button(page, name).click()
+    expect(page.get_by_role("complementary", name=name)).to_be_visible()
+
+
+def import_a_file(page: Page) -> None:
+    open_panel(page, "Stories")
+    page.get_by_label("File to import").set_input_files(
+        {"name": "owl.md", "mimeType": "text/markdown", "buffer": b"The owl slept."}
+    )
+    expect(editor(page)).to_have_value("The owl slept.")
+
+
+def open_another(page: Page) -> None:
+    open_panel(page, "Stories")
+    button(page, "New story").click()
+    expect(editor(page)).to_have_value("")
+    page.get_by_role("complementary").get_by_role("button", name=OPENING[:20]).first.click()
+
+
+def discard(page: Page) -> None:
+    open_panel(page, "Stories")
+    button(page, "Move to the trash").click()
+    expect(editor(page)).not_to_have_value(OPENING)
+
+
+def keep_and_insert(page: Page) -> None:
+    page.keyboard.press("Control+a")
+    open_panel(page, "Shelf")
+    button(page, "Keep the selection").click()
+    button(page, "Insert").click()
+    button(page, "Remove").wait_for()
+
+
+def replace_all(page: Page) -> None:
+    page.keyboard.press("Control+f")
+    page.get_by_label("Find", exact=True).fill("fox")
+    page.get_by_label("Replace with").fill("owl")
+    button(page, "Replace all").click()
+
+
+def begin(page: Page, kind: str) -> None:
+    open_panel(page, "Stories")
+    button(page, kind).click()
+
+
+LEADING: dict[str, Callable[[Page], object]] = {
+    "New story": lambda page: begin(page, "New story"),
+    "New chat": lambda page: begin(page, "New chat"),
+    "a story of the list": open_another,
+    "Import": import_a_file,
+    "Undo the import": lambda page: [import_a_file(page), button(page, "Undo the import").first.click()],
+    "Move to the trash": discard,
+    "Insert": keep_and_insert,
+    "Replace all": replace_all,
+}
+
+
+@each_row("name", LEADING)
+def test_typing_after_a_button_that_opens_or_changes_a_text_goes_there(page: Page, name: str) -> None:
+    afresh(page, **FEW)
+    compose(page, OPENING)
+    LEADING[name](page)
+    text = page.get_by_label("Your message") if name == "New chat" else editor(page)
+    expect(text).to_be_focused()
+    page.keyboard.type(" 2 owls")
+    assert "2 owls" in page.evaluate("document.activeElement.value")
 
 
 @each_row("made", ["3", "£", "\u00a1"])

@@ -107,8 +107,11 @@ def test_the_bar_shows_that_more_panels_follow(phone: Page) -> None:
     assert last["x"] + last["width"] <= edge["x"]
 
 
-def test_the_sheet_of_keys_opens_at_its_top(phone: Page) -> None:
-    phone.get_by_role("button", name="Keys").tap()
+def test_the_sheet_of_keys_is_for_a_keyboard_and_opens_at_its_top(phone: Page) -> None:
+    expect(phone.get_by_role("button", name="Settings", exact=True)).to_be_visible()
+    expect(phone.get_by_role("button", name="Keys")).to_have_count(0)
+    phone.locator("#candidates").focus()
+    phone.keyboard.press("?")
     sheet = phone.get_by_role("dialog", name="Keys")
     expect(sheet.get_by_role("heading", name="Keys")).to_be_in_viewport()
     expect(sheet.get_by_text("Ctrl+Enter", exact=True)).to_be_in_viewport()
@@ -124,6 +127,16 @@ def test_panels_close_each_other(phone: Page) -> None:
     phone.get_by_role("button", name="Shelf", exact=True).tap()
     expect(phone.get_by_role("complementary")).to_have_count(0)
     expect(editor(phone)).to_be_in_viewport()
+
+
+def test_a_story_that_is_opened_is_seen(phone: Page) -> None:
+    compose(phone, "The first one.")
+    stories = phone.get_by_role("complementary", name="Stories")
+    for opens in ("New story", "The first one.", "New chat"):
+        phone.get_by_role("button", name="Stories", exact=True).tap()
+        stories.get_by_role("button", name=opens).tap()
+        expect(stories).to_have_count(0)
+        assert phone.evaluate("document.activeElement === document.body"), "no keyboard covers the page"
 
 
 # ---- the app -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.support.long import amount
 from tests.support.places import ROOT
 
 FILES = sorted((ROOT / "tests/studio/pure").glob("*.test.js"))
-SECONDS = amount(120, 3600)  # after which a law never ends; in the gate all take 4
+SECONDS = amount(600, 3600)  # after which a law never ends; in the gate all take 10
 SEEDS = amount(150, 3000)  # random stories for each law
 
 

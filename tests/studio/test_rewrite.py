@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.real.answer_cases import INFILL
 from tests.support.browser import visiting
-from tests.support.hands import compose, editor, into
+from tests.support.hands import click_behind, compose, editor, into
 from tests.support.models import write_model
 from tests.support.rows import each_row
 from tests.support.serving import Server, serving
@@ -33,6 +33,7 @@ BEFORE = "Once upon a time, there was a little fox."
 MIDDLE = " He liked to play in the sun."
 BEHIND = ' One day, he met a bird. The bird was sad. The fox said, "Do not cry." They became friends.'
 STORY = BEFORE + MIDDLE + BEHIND
+STEP_MS = 700  # longer than the pause behind which typing is in the tree
 ENDED = re.compile(r"[.!?]+[\"\']?$")
 
 
@@ -82,7 +83,7 @@ def test_the_room_of_the_answer_is_that_of_the_length(page: Page) -> None:
 def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(page: Page, server: Server) -> None:
     settings(page, next=True, n=4)
     body = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
-    assert body["prompt"] == BEFORE
+    assert body["prompt"] == BEFORE + " "
     assert body["end"] == {"sentences": 1}
     assert BEHIND.startswith(body["rank_by"]["following"]["text"][:60])
     expect(page.locator(".card.running")).to_have_count(0)
@@ -118,7 +119,7 @@ def test_the_button_rewrites_what_is_selected(page: Page) -> None:
     select(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
     with page.expect_request("**/v1/events") as sent:
         page.get_by_role("button", name="Rewrite").click()
-    assert sent.value.post_data_json["prompt"] == BEFORE
+    assert sent.value.post_data_json["prompt"] == BEFORE + " "
     over(page, 2)
     page.keyboard.press("ArrowLeft")
     with page.expect_request("**/v1/events") as sent:
@@ -260,7 +261,7 @@ def test_after_a_rewrite_candidates_are_asked_for_at_the_caret(page: Page) -> No
 
 def test_where_no_rewrite_has_text_they_are_written_on_anyway(page: Page) -> None:
     settings(page, next=False, n=2, values={"temperature": 0})
-    before, passage = "Tom was happy. He went home and slept.\n\nThe end.", " He was very glad."
+    before, passage = "Tom was happy. He went home and slept.\n\nThe end.", "He was very glad."
     body = rewritten(page, len(before), len(before + passage), before + passage + BEHIND)
     with page.expect_request("**/v1/events") as sent:
         page.get_by_role("button", name="Write on anyway").click()
@@ -377,3 +378,28 @@ def test_an_exported_rewrite_still_replaces_its_passage(page: Page, tmp_path: Pa
     over(page, 2)
     page.keyboard.press("Alt+1")
     assert value(page, STORY) == BEFORE + text + BEHIND
+
+
+@each_row("is_rewrite", (True, False), ids=("rewrites", "candidates amid the text"))
+def test_what_was_asked_for_stays_while_a_word_is_typed_elsewhere(page: Page, is_rewrite: bool) -> None:
+    settings(page, next=False, n=2, max_tokens=5)
+    ask(page, STORY, n=2)
+    at_the_end = shown(page)
+    begin = BEFORE if is_rewrite else BEFORE + MIDDLE
+    select(page, len(begin), len(BEFORE + MIDDLE))
+    page.keyboard.press("Control+Enter")
+    next_over(page, at_the_end, 2)
+    made = texts(page)
+    click_behind(page, "a little")
+    page.keyboard.type(" red")
+    page.wait_for_timeout(STEP_MS)
+    typed = STORY.replace("little", "little red", 1)
+    assert (editor(page).input_value(), texts(page)) == (typed, made)
+    page.keyboard.press("Control+z")
+    expect(editor(page)).to_have_value(STORY)
+    stand(page, made)
+    page.keyboard.press("Control+Shift+Z")
+    expect(editor(page)).to_have_value(typed)
+    page.keyboard.press("Alt+2")
+    expect(editor(page)).to_have_value(begin.replace("little", "little red") + made[1] + BEHIND)
+    afresh(page)

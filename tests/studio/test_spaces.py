@@ -6,8 +6,21 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from tests.support.hands import compose, editor
-from tests.support.steps import OPENING, ask, asked, cards, over, settings, stand, texts, value
+from tests.support.hands import compose, editor, go
+from tests.support.rows import each_row
+from tests.support.steps import (
+    OPENING,
+    afresh,
+    ask,
+    asked,
+    cards,
+    choose,
+    over,
+    settings,
+    stand,
+    texts,
+    value,
+)
 
 NAMED = "There was a little girl named"
 FEW = {"max_tokens": 4, "next": False, "values": {"temperature": 0.8}}
@@ -16,7 +29,7 @@ FEW = {"max_tokens": 4, "next": False, "values": {"temperature": 0.8}}
 def test_candidates_behind_a_trailing_space_are_names(page: Page) -> None:
     settings(page, **FEW, n=16)
     body = asked(page, NAMED + " ")
-    assert body["prompt"] == NAMED
+    assert body["prompt"] == NAMED + " "
     assert body["token_healing"] is True
     over(page, 16)
     assert all(text.startswith(" ") and text[1].isupper() for text in texts(page))
@@ -24,6 +37,36 @@ def test_candidates_behind_a_trailing_space_are_names(page: Page) -> None:
     first = texts(page)[0]
     page.keyboard.press("Alt+1")
     assert value(page, NAMED + " ") == NAMED + first
+
+
+@each_row("behind", ("They saw a fire", "They saw a fire [truck]"))
+def test_behind_a_space_that_was_typed_another_word_begins(page: Page, behind: str) -> None:
+    """The text in brackets is the model's, which goes on by its name."""
+    begin, _, models = behind.partition(" [")
+    if models:
+        settings(page, **FEW, structure={"kind": "choice", "text": f" {models[:-1]}"})
+        ask(page, begin)
+        choose(page, 1, begin)
+    settings(page, **FEW, structure={"kind": "choice", "text": "place"})
+    go(page, "Control+End") if models else compose(page, begin)
+    text = editor(page).input_value()
+    page.keyboard.type(" ")
+    page.keyboard.press("Control+Enter")
+    stand(page, [" place"] * 4)
+    over(page, 4)
+    assert choose(page, 1, f"{text} ") == f"{text} place"
+    afresh(page)
+
+
+def test_a_space_that_is_typed_since_parts_what_would_have_ended_the_word(page: Page) -> None:
+    settings(page, **FEW, structure={"kind": "choice", "text": "place"})
+    ask(page, "They saw a fire")
+    stand(page, ["place"] * 4)
+    page.keyboard.type(" ")
+    page.wait_for_timeout(UNDO_STEP_MS)
+    cards(page).first.hover()
+    expect(page.locator(".ghost")).to_have_text(" place", use_inner_text=True)
+    assert choose(page, 1, "They saw a fire ") == "They saw a fire place"
 
 
 def test_a_candidate_without_a_space_removes_the_writers(page: Page) -> None:
@@ -41,7 +84,7 @@ def test_a_held_back_space_within_the_text_goes_with_the_choice(page: Page) -> N
         page.keyboard.press("ArrowLeft")
     with page.expect_request("**/v1/events") as sent:
         page.keyboard.press("Control+Enter")
-    assert sent.value.post_data_json["prompt"] == NAMED
+    assert sent.value.post_data_json["prompt"] == NAMED + " "
     over(page, 4)
     first = texts(page)[0]
     page.keyboard.press("Alt+1")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.hands import compose, editor
+from tests.support.hands import compose, editor, go
 from tests.support.serving import Server
-from tests.support.steps import LONG, OPENING, ask, cards, settings, streaming, texts
+from tests.support.steps import ANOTHER, LONG, OPENING, ask, cards, settings, streaming, texts
 
 
 def told(page: Page, told: bool = True) -> None:
@@ -30,6 +30,24 @@ def test_a_story_is_taken_over_in_mid_stream(tabs: list[Page]) -> None:
     expect(editor(reader)).to_have_value(OPENING)
     expect(cards(reader)).to_have_count(4)
     assert all(now.startswith(then) for now, then in zip(texts(reader), before, strict=True))
+
+
+def test_undo_goes_on_where_a_story_is_opened_right_after_a_change(tabs: list[Page]) -> None:
+    first, second = tabs
+    told(second)
+    compose(first, "Once.")
+    first.wait_for_timeout(700)  # a step of undo, which is stored
+    first.keyboard.type(" Twice.")
+    take(second)
+    expect(editor(second)).to_have_value("Once. Twice.")
+    go(second, "Control+z")
+    expect(editor(second)).to_have_value("Once.")
+    second.evaluate(ANOTHER)
+    second.get_by_role("button", name="Stories", exact=True).click()
+    second.locator(".panel .list button").filter(has_text="Once.").click()
+    expect(editor(second)).to_have_value("Once.")
+    go(second, "Control+Shift+Z")
+    expect(editor(second)).to_have_value("Once. Twice.")
 
 
 def test_another_story_can_be_written_in_the_second_tab(tabs: list[Page]) -> None:

@@ -12,11 +12,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.test_sharing import open_story, shared, stories
-from tests.support.hands import click_behind, compose, double_click, editor, go, into
+from tests.support.hands import click_behind, compose, double_click, drag_over, editor, go, into
 from tests.support.serving import LASTING, Server, serving
-from tests.support.steps import OPENING, ask, cards, choose, drawn, over, settings, stand, texts
+from tests.support.steps import OPENING, act, ask, cards, choose, drawn, over, settings, stand, texts
 
 UNDO_STEP_MS = 600  # longer than the pause that ends one
+STORED_MS = 1200
 WRITERS, MODELS = "The fox ran home.", " It rained, and the owl slept. Then the fox sang."
 TEXT = WRITERS + MODELS
 CANDIDATES = [" The end.", " Then it stopped."]
@@ -102,6 +103,23 @@ def test_a_word_that_is_changed_early_leaves_colours_and_candidates_behind_it(
     assert (models(page), path(page)[-1]) == ([MODELS], last)
 
 
+def test_a_text_that_is_pasted_back_with_some_words_changed_stays_the_models(
+    page: Page, tmp_path: Path
+) -> None:
+    opened(page, tmp_path)
+    changed = TEXT.replace("fox", "wolf", 1).replace("sang", "wept")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.evaluate("text => navigator.clipboard.writeText(text)", changed)
+    go(page, "Control+a")
+    page.keyboard.press("Control+v")
+    expect(editor(page)).to_have_value(changed)
+    before, after = MODELS.split("sang")
+    assert models(page) == [before, after]
+    go(page, "Control+z")
+    expect(editor(page)).to_have_value(TEXT)
+    assert models(page) == [MODELS]
+
+
 def test_going_to_the_old_words_takes_the_text_behind_along(page: Page, tmp_path: Path) -> None:
     opened(page, tmp_path)
     double_click(page, "fox")
@@ -137,6 +155,33 @@ def test_words_that_are_replaced_everywhere_are_the_writers_and_all_else_stays(
     page.get_by_role("button", name="Undo", exact=True).click()
     expect(editor(page)).to_have_value(TEXT)
     assert "".join(models(page)) == MODELS
+
+
+def test_a_passage_of_the_shelf_stays_its_writers(page: Page, tmp_path: Path) -> None:
+    opened(page, tmp_path)
+    act(page, "Keep")  # a candidate
+    drag_over(page, "home. It rained")  # of which only the first word is the writer's
+    page.get_by_role("button", name="Shelf", exact=True).click()
+    page.get_by_role("button", name="Keep the selection").click()
+    inserts = page.get_by_role("button", name="Insert", exact=True)
+    expect(inserts).to_have_count(2)
+    click_behind(page, "the owl slept.")
+    inserts.last.click()
+    inserts.first.click()
+    begin, rest = MODELS.split(" Then")
+    changed = f"{WRITERS}{begin} home. It rained{CANDIDATES[0]} Then{rest}"
+    expect(editor(page)).to_have_value(changed)
+    kept = f" It rained{CANDIDATES[0]} Then{rest}"
+    assert models(page) == [begin, kept]
+    for key, value in (("z", TEXT), ("Shift+Z", changed)):
+        for _ in inserts.all():
+            page.keyboard.press(f"Control+{key}")
+        expect(editor(page)).to_have_value(value)
+    assert models(page) == [begin, kept]
+    page.wait_for_timeout(STORED_MS)
+    page.reload()
+    expect(editor(page)).to_have_value(changed)
+    assert models(page) == [begin, kept]
 
 
 def test_a_choice_in_the_midst_of_the_text_leaves_what_is_behind_it(page: Page, tmp_path: Path) -> None:

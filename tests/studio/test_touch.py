@@ -29,6 +29,7 @@ def phone(browser: Browser, server: Server) -> Iterator[Page]:
 JOURNEYS = (
     finding.test_a_story_without_a_title_is_listed_by_its_first_words,
     trust.test_a_choice_before_a_word_is_not_glued_to_it,
+    trust.test_two_quick_clicks_on_a_candidate_choose_once,
     trust.test_undo_takes_back_words_also_after_a_reload,
     trust.test_a_story_opens_where_its_caret_was,
     trust.test_a_story_has_a_language,

@@ -17,12 +17,14 @@ from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import (
     LONG,
     OPENING,
+    afresh,
     ask,
     asked,
     cards,
     drawn,
     next_over,
     over,
+    reopen,
     settings,
     shown,
     streaming,
@@ -45,6 +47,35 @@ def test_the_preview_is_of_the_candidate_that_is_read_also_after_another_request
         phone.get_by_role("button", name=button).tap()
         next_over(phone, before)
         expect(phone.locator(".ghost")).to_have_text(texts(phone)[0])
+
+
+QUICK = ((".digit", 50), (".digit", 200), (".text", 100))  # where a candidate is pressed twice, ms between
+
+
+def test_two_quick_clicks_on_a_candidate_choose_once(page: Page) -> None:
+    """The second one may find the next candidates there."""
+    for part, pause_ms in QUICK:
+        settings(page, max_tokens=6)
+        ask(page)
+        before, first = shown(page), texts(page)[0]
+        box = cards(page).first.locator(part).bounding_box()
+        assert box
+        x, y = box["x"] + 8, box["y"] + 8
+        for count in (1, 2):
+            if page.evaluate(TOUCHES):
+                page.touchscreen.tap(x, y)
+            else:
+                page.mouse.move(x, y)
+                page.mouse.down(click_count=count)
+                page.mouse.up(click_count=count)
+            page.wait_for_timeout(pause_ms)
+        next_over(page, before)
+        page.wait_for_timeout(600)  # longer than a double click
+        expect(editor(page)).to_have_value(OPENING + first)
+        second = texts(page)[0]
+        press(cards(page).first.locator(".digit"))
+        expect(editor(page)).to_have_value(OPENING + first + second)
+        afresh(page)
 
 
 def test_the_error_of_an_engine_that_ended_goes_when_it_is_back(browser: Browser) -> None:
@@ -151,6 +182,8 @@ def chosen_before(page: Page, behind: str) -> None:
         page.keyboard.press("ArrowLeft")
     press(page.get_by_role("button", name="Continue"))
     over(page, 4)
+    cards(page).first.locator(".text").hover()
+    expect(page.locator(".ghost")).to_have_text(" a fox. ", use_inner_text=True)
     press(cards(page).first.locator(".text"))
 
 
@@ -199,6 +232,8 @@ def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text_on_a_phone(phon
 def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text(page: Page) -> None:
     settings(page, **listed(' "It\'s me," she said.'))
     ask(page, "“Who?” he asked.")
+    cards(page).first.locator(".text").hover()
+    expect(page.locator(".ghost")).to_have_text(" “It\u2019s me,” she said.")
     cards(page).first.locator(".text").click()
     expect(editor(page)).to_have_value("“Who?” he asked. “It\u2019s me,” she said.")
     with page.expect_request("**/v1/events") as sent:
@@ -254,9 +289,11 @@ def test_a_story_opens_where_its_caret_was(page: Page) -> None:
     press(page.get_by_role("button", name="Stories"))
     press(page.get_by_role("button", name="New story"))
     expect(editor(page)).to_have_value("")
+    reopen(page, "Stories")
     press(page.get_by_role("complementary").get_by_role("button", name="Line 0 of a story").first)
     seen(page, at)
-    press(page.get_by_role("button", name="Close"))
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("complementary")).to_have_count(0)
     press(page.get_by_role("button", name="Continue"))
     over(page, 4)
     page.reload()

@@ -6,6 +6,8 @@ import re
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.support.steps import drawn
+
 TASKS = '''
 [memories.tales]
 store = { file = "tales.db" }
@@ -77,6 +79,7 @@ def run(page: Page, prompt: str = PROMPT, seed: int | None = 7) -> None:
 
 
 def ended(page: Page, trial: int = 1) -> None:
+    drawn(page)  # what the trial before has left says that it has ended, too
     expect(page.get_by_role("button", name="Run both")).to_be_visible()
     for name in SIDES:
         expect(side(page, name, trial).locator("> .facts")).to_contain_text(STATES)

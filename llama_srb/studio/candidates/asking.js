@@ -34,11 +34,13 @@ import {
   hashed,
   heldBack,
   inOrder,
+  isSpaced,
   textOf,
   withoutReturns,
 } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
+import { spaced } from "./joining.js";
 import { body, continuing, own, samplingOf } from "./request.js";
 import { beginLike, lengthLike, passageIn, rewriteFields, tailOfPassage } from "./rewrite.js";
 import { stop, stopOne } from "./stopping.js";
@@ -56,6 +58,7 @@ import { stop, stopOne } from "./stopping.js";
     @property {string | null} replaces the text that they rewrite
     @property {string} [tail] the node behind that text
     @property {boolean} isFresh its candidates began without text
+    @property {boolean} isSpaced the prompt ends with the writer's space, with which candidates begin
     @property {(TreeNode | null)[]} nodes its candidates, by index
     @property {string | null} id the server's, from its start on
     @property {string | undefined} asked the model that was asked for
@@ -72,7 +75,7 @@ import { stop, stopOne } from "./stopping.js";
     @property {string | null} [prompt] if it was sent
     @property {number} [number] of the question what the model reads
     @property {string} [end] of the prompt, which the first tokens may spell again
-    @property {Set<number>} [begun] candidates that have text of their own */
+    @property {Map<number, Token[] | null>} spelling tokens before a candidate's text; null: it has begun */
 
 const HEALED = 80; // characters of a prompt's end; the longest tokens have fewer
 const PAUSE_MS = 900; // the writer's pause after which the prompt is prefilled
@@ -202,7 +205,7 @@ function setAside(story, nodes, aside = true) {
     @type {(point: string, passage: string | null, add: number) => Promise<boolean>} */
 async function extended(point, passage, add) {
   const asked = model()?.id;
-  const isSame = (run) => run.point === point && run.replaces === passage && run.isFresh;
+  const isSame = (run) => pointOf(run) === point && run.replaces === passage && run.isFresh;
   const run = [...session.runs].find((run) => isSame(run) && (run.asked ?? asked) === asked);
   await run?.known;
   if (!run?.id || run.over) return false;
@@ -221,14 +224,16 @@ async function start(point, nodes, prompt = {}) {
   let knows = () => {};
   /** @type {Promise<void>} */
   const known = new Promise((resolve) => (knows = () => resolve()));
+  const { replaces = null, tail, text } = nodes[0];
   /** @type {Run} */
   const run = {
     story,
     point,
     before: hashed(textOf(story, point)),
-    replaces: nodes[0].replaces ?? null,
-    tail: nodes[0].tail,
-    isFresh: !nodes[0].text,
+    replaces,
+    tail,
+    isFresh: !text,
+    isSpaced: !isChat() && !replaces && !text && isSpaced(story, point, session.at),
     nodes: [...nodes],
     id: null,
     asked: model()?.id,
@@ -240,6 +245,7 @@ async function start(point, nodes, prompt = {}) {
     began: performance.now(),
     known,
     knows,
+    spelling: new Map(),
   };
   session.runs.add(run);
   store.keep(story, [story.nodes[point]]); // which has new children
@@ -306,11 +312,12 @@ const TAKERS = {
     answered();
   },
   stream(run, event, touched) {
-    const { index, text, tokens, reasoning } = withoutReturns(/** @type {Taken} */ (event));
+    const { index, text: sent, tokens, reasoning } = withoutReturns(/** @type {Taken} */ (event));
     const node = run.nodes[index];
     run.tokens += tokens?.length ?? 1;
     if (!node) return;
     const hasBegun = node.text.trim();
+    const text = run.isSpaced && !node.text ? spaced(sent) : sent;
     node.text += text;
     if (reasoning) node.thoughts = (node.thoughts ?? "") + reasoning;
     if (tokens) (node.tokens ??= []).push(...(run.end ? healed(run, index, text, tokens) : tokens));
@@ -326,21 +333,25 @@ const TAKERS = {
     touched.add(node);
     changed("candidates");
   },
-  done(run, { ranking }) {
+  done(run, { ranking, timings }) {
+    const { draft_n: tokens, draft_n_accepted: right } = timings ?? {};
+    session.guessed = tokens ? { tokens, right } : null;
+    changed("status");
     if (!ranking) return;
     const ranked = ranking.map((index) => run.nodes[index]).filter(Boolean);
-    inOrder(run.story, run.point, ranked);
+    inOrder(run.story, pointOf(run), ranked);
     changed("story");
   },
   extend(run, { first, count }, touched) {
     const own = run.replaces ? { replaces: run.replaces, tail: run.tail } : {};
+    const point = pointOf(run);
     for (let index = first; index < count; index++) {
-      const node = candidate(run.story, run.point, apart(session.settings.values), null, own);
+      const node = candidate(run.story, point, apart(session.settings.values), null, own);
       run.nodes[index] = node;
       name(run, node, index);
       touched.add(node);
     }
-    store.keep(run.story, [run.story.nodes[run.point]]);
+    store.keep(run.story, [run.story.nodes[point]]);
     changed("story");
   },
   error(_run, { message, param, code }) {
@@ -348,16 +359,18 @@ const TAKERS = {
   },
 };
 
-/** A candidate's tokens without the end of the prompt that its first ones spell.
+/** A candidate's tokens without the end of the prompt that its first ones spell; none before its text begins.
     @type {(run: Run, index: number, text: string, tokens: Token[]) => Token[]} */
-function healed(run, index, text, tokens) {
-  const begun = (run.begun ??= new Set());
-  if (begun.has(index)) return tokens;
-  if (text) begun.add(index);
-  const spelt = tokens.map((token) => token.text).join("");
+function healed({ spelling, end }, index, text, tokens) {
+  const before = spelling.get(index) ?? [];
+  if (spelling.get(index) === null) return tokens;
+  const all = [...before, ...tokens];
+  spelling.set(index, text ? null : all);
+  if (!text) return [];
+  const spelt = all.map((token) => token.text).join("");
   const surplus = spelt.endsWith(text) ? spelt.slice(0, spelt.length - text.length) : "";
-  let left = run.end?.includes(surplus) ? surplus.length : 0;
-  return tokens.map((token) => {
+  let left = end?.includes(surplus) ? surplus.length : 0;
+  return all.map((token) => {
     const gone = token.text.slice(0, left);
     left -= gone.length;
     return gone ? withoutBeginning(token, gone) : token;
@@ -376,9 +389,10 @@ export const ENDS_HERE = "The model would end here.";
 
 /** Removes a candidate without text, and counts it at its place: the model, or a stop string, ends it.
     @type {(run: Run, index: number, stopText?: string | null) => void} */
-function endedAtOnce({ story, point, nodes }, index, stopText) {
+function endedAtOnce(run, index, stopText) {
+  const { story, nodes } = run;
   const by = stopText ? "string" : "model";
-  const node = story.nodes[point];
+  const node = story.nodes[pointOf(run)];
   node.ends = { ...node.ends, [by]: (node.ends?.[by] ?? 0) + 1 };
   const gone = nodes[index];
   if (!gone) return;
@@ -386,6 +400,13 @@ function endedAtOnce({ story, point, nodes }, index, stopText) {
   nodes[index] = null;
   store.keep(story, [node, gone]);
   changed("story");
+}
+
+/** The node behind which a run's candidates stand now: a change of the text before it may have cut it.
+    @type {(run: Run) => string} */
+function pointOf({ story, nodes, point }) {
+  const parent = nodes.find(Boolean)?.parent;
+  return parent && story.nodes[parent] ? parent : point;
 }
 
 /** @type {(run: Run) => void} */
@@ -436,7 +457,7 @@ export async function longer(id) {
   fail(null);
   Object.assign(node, { state: "running", aside: false });
   changed(id, "candidates");
-  await start(parentOf(node), [node], { ...own(node), ...continuing(story, id) });
+  await start(parentOf(node), [node], { ...own(node), ...(node.text && continuing(story, id)) });
 }
 
 /** Generates another candidate in place of this one, which is set aside.

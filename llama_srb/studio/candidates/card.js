@@ -100,7 +100,7 @@ const Actions = still(({ id, running, mode, setMode, pinned, compared }) => {
         onClick=${() => again(id)} />
       <${Act} label="Copy" letter="c" onClick=${async () => say(await copy(textNow()))} />
       <${Act} label="Keep" letter="h" about="Puts it on the shelf, for another place"
-        onClick=${() => shelve(textNow())} />
+        onClick=${() => shelve([[session.story.nodes[id].source, textNow()]])} />
       <${Act} label="Diff" letter="d" about="How the others differ from it, word by word"
         pressed=${compared} onClick=${() => compare(id)} />
     <//>
@@ -128,7 +128,8 @@ function Facts({ node }) {
     ENDS[node.state],
     goesOn(session.story, node) && "goes on",
   ].filter(Boolean);
-  const rows = new Map(session.fields?.samplers.map((row) => [row.name, row]));
+  const { samplers = [], request = [] } = session.fields ?? {};
+  const rows = new Map([...request, ...samplers].map((row) => [row.name, row]));
   const named = Object.entries(values).map(([name, value]) => [labelOf(rows.get(name) ?? { name }), value]);
   const figures = {
     tokens: length,
@@ -153,8 +154,35 @@ function Text({ node }) {
   return html`<div class="text" dir="auto" tabindex="0" onClick=${onClick}>${node.text}</div>`;
 }
 
+// A click that has chosen may be the first of two. The second finds the next candidates in their place, and
+// counts for nothing. Browsers count clicks of a mouse, but not all count taps.
+
+const DOUBLE_MS = 500; // between two taps
+const NEAR = 24; // pixels
+let last = /** @type {PointerEvent | null} */ (null);
+let chosen = /** @type {PointerEvent | null} */ (null); // the click that has chosen, while it is the last one
+
+/** @type {(event: PointerEvent, before: PointerEvent) => boolean} */
+const isSecond = (event, before) =>
+  event.detail > 1 ||
+  (event.pointerType !== "mouse" &&
+    event.timeStamp - before.timeStamp < DOUBLE_MS &&
+    Math.hypot(event.clientX - before.clientX, event.clientY - before.clientY) < NEAR);
+
+function dropSecond(event) {
+  if (chosen && isSecond(event, chosen)) {
+    event.preventDefault();
+    event.stopPropagation();
+  } else {
+    last = event;
+    chosen = null;
+  }
+}
+addEventListener("click", dropSecond, true);
+
 /** Chooses by a click; the focus stays in the story if it was there. */
 function take(id, end = null) {
+  chosen = last;
   choose(id, end);
   backToText();
 }
@@ -188,16 +216,16 @@ function Part({ node, done }) {
   const [count, setCount] = useState(Math.min(1, words.length));
   const box = useRef();
   useEffect(() => box.current.focus(), []);
-  const take = (n) => {
+  const takeWords = (n) => {
     const end = words.slice(0, n).join("").length;
     done();
-    choose(node.id, end < node.text.length ? end : null);
+    take(node.id, end < node.text.length ? end : null);
     return true;
   };
   const keys = {
     ArrowRight: () => setCount(Math.min(words.length, count + 1)),
     ArrowLeft: () => setCount(Math.max(1, count - 1)),
-    Enter: () => take(count) && toText(),
+    Enter: () => takeWords(count) && toText(),
     Escape: done,
   };
   const onKey = (event) => {
@@ -211,7 +239,7 @@ function Part({ node, done }) {
     aria-valuetext=${words.slice(0, count).join("")} onKeyDown=${onKey}>
     ${words.map(
       (word, i) => html`<span class=${i < count ? "in" : "out"} onMouseEnter=${() => setCount(i + 1)}
-      onClick=${() => take(i + 1)}>${word}</span>`,
+      onClick=${() => takeWords(i + 1)}>${word}</span>`,
     )}</div>`;
 }
 

@@ -1,5 +1,6 @@
 // Choosing a candidate, editing one, and keeping pieces of text on the shelf.
 
+import * as passages from "../story/passages.js";
 import { candidates, isChat, refresh, say, session, setPoint } from "../story/session.js";
 import * as store from "../story/store.js";
 import {
@@ -11,10 +12,12 @@ import {
   cutsAt,
   goesOn,
   isBlank,
+  isSpaced,
   join,
   joinable,
   meanLogprob,
   pathTo,
+  spaceBehind,
   split,
   textFrom,
   textOf,
@@ -22,12 +25,13 @@ import {
 import { commit, note, redirect, takeTail, typed } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { ask, awaitPause } from "./asking.js";
-import { gapBehind } from "./joining.js";
+import { gapBehind, spaced } from "./joining.js";
 import { quotedLike } from "./quotes.js";
-import { tailOfPassage } from "./rewrite.js";
+import { behindPassage, tailOfPassage } from "./rewrite.js";
 import { freeze } from "./stopping.js";
 
 /** @import { Story, Token, TreeNode } from "../story/tree.js" */
+/** @import { Step } from "../text/history.js" */
 
 /** Adds a candidate to the text, up to `end` if given, and requests the next ones. The text behind moves
     there, behind a space if one is missing. A card may be pressed twice, or just after a change of the text
@@ -42,6 +46,7 @@ export async function choose(id, end = null) {
   const step = note();
   const { passage, last, tail } = placeFor(story, node);
   freeze(node);
+  if (!passage && node.source === "model") partFromWord(step, node);
   const rest = end === null ? null : split(story, id, end);
   const put = rest || !last ? id : last; // the last piece of what is chosen
   node.seen = true;
@@ -55,13 +60,19 @@ export async function choose(id, end = null) {
   if (session.settings.next && !isPart && !candidates().some((one) => one !== rest)) await ask();
 }
 
+/** Puts a candidate that would end the word before it behind the space that was typed since.
+    @type {(step: Step, node: TreeNode) => void} */
+function partFromWord(step, node) {
+  const space = isChat() ? null : spaceBehind(session.story, parentOf(node), session.at);
+  if (space && spaced(node.text) !== node.text) takeTail(step, node, space.id);
+}
+
 /** Gives a candidate the quotation marks of the text, unless it is in use already. The server's sequence has
     the other ones, so a candidate whose text has changed is not continued by its name: the text is sent.
     @type {(story: Story, node: TreeNode) => void} */
 function quote(story, node) {
-  if (isChat() || node.source !== "model" || goesOn(story, node)) return;
   const { text, tokens } = node;
-  const made = quotedLike(text, textOf(story), textOf(story, parentOf(node)), story.lang);
+  const made = quotedText(story, node);
   if (made === text) return;
   const isSpelt = made.length === text.length && tokens?.map((token) => token.text).join("") === text;
   let at = 0;
@@ -69,6 +80,27 @@ function quote(story, node) {
   const respelt = (token) => ({ ...token, text: made.slice(at, (at += token.text.length)) });
   const mean = meanLogprob(node) ?? undefined;
   Object.assign(node, { text: made, ref: null, mean, tokens: isSpelt ? tokens.map(respelt) : null });
+}
+
+/** The text that a candidate gets when it is chosen.
+    @type {(story: Story, node: TreeNode) => string} */
+function quotedText(story, node) {
+  if (isChat() || node.source !== "model" || goesOn(story, node)) return node.text;
+  return quotedLike(node.text, textOf(story), textOf(story, parentOf(node)), story.lang);
+}
+
+/** The text of a candidate as it would stand in the story's, with a space that is missing before or behind
+    it. The writer's space before it stands there already, behind its place.
+    @type {(story: Story, node: TreeNode) => string} */
+export function asChosen(story, node) {
+  const parent = parentOf(node);
+  const text = quotedText(story, node);
+  if (!text) return "";
+  if (isSpaced(story, parent, session.at)) return spaced(text);
+  const rest = node.replaces
+    ? behindPassage(story, parent, node.replaces)
+    : textFrom(story, behind(story, parent, session.at));
+  return text + gapBehind(textOf(story, parent), text, rest);
 }
 
 /** Where the tail moves: behind what is chosen, or behind the space that is missing there. The space is a
@@ -185,25 +217,32 @@ export async function sayInChat(text) {
 
 // ---- the shelf ---------------------------------------------------------------------------------------
 
-export function shelve(text) {
-  session.story.scraps.push(text);
+/** @type {(pieces: passages.Pieces) => void} */
+export function shelve(pieces) {
+  passages.put(session.story, pieces);
   store.keep(session.story);
   say("kept on the shelf");
   changed("shelf");
 }
 
 export function unshelve(index) {
-  session.story.scraps.splice(index, 1);
+  passages.take(session.story, index);
   store.keep(session.story);
   changed("shelf");
 }
 
+/** Puts a passage at the caret, which stays its writer's; an opening is taken for the writer's.
+    @type {(kept: string) => void} */
 export function insert(kept) {
-  const { at } = session;
+  const { at, story } = session;
   const [before, behind] = [session.text.slice(0, at), session.text.slice(at)];
-  const text = /(?:^|\s)$/.test(before) ? kept.trimStart() : gapBehind("", before, kept) + kept;
+  const isApart = /(?:^|\s)$/.test(before);
+  const begun = isApart ? kept.trimStart() : kept;
+  const text = isApart ? begun : gapBehind("", before, kept) + kept;
   typed(before + text + gapBehind(before, text, behind) + behind, at + text.length);
   awaitPause();
   commit();
+  const pieces = passages.without(passages.piecesOf(story, kept) ?? [], kept.length - begun.length);
+  if (pieces.length) store.keep(story, passages.give(story, at + text.length, pieces));
   refresh(at + text.length);
 }

@@ -19,6 +19,12 @@ const either = ([end, begin], text, behind) => end.test(text) || begin.test(behi
 /** @type {(patterns: RegExp[], text: string, behind: string) => boolean} */
 const both = ([end, begin], text, behind) => end.test(text) && begin.test(behind);
 
+const JOINED = /^[\s.,;:!?…)\]}%]/; // what needs no space before it
+
+/** A candidate that stands in the place of the writer's space: a word brings a space along, a sign does not.
+    @type {(text: string) => string} */
+export const spaced = (text) => (!text || JOINED.test(text) ? text : ` ${text}`);
+
 /** The space to add behind a text that is put in between two others; "" if none is missing. A part of a word
     that is put into a word stays a part of it.
     @type {(before: string, text: string, behind: string) => string} */

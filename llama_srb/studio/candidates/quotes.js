@@ -36,6 +36,31 @@ function formOf(text, lang) {
   return has("”") ? "””" : (FORMS[lang.split("-")[0].toLowerCase()] ?? ENGLISH);
 }
 
+/** What opens and closes a quotation, and one within it.
+    @typedef {[open: string, close: string][]} Marks */
+
+/** The quotation marks of a story; curly ones if it has none.
+    @type {(all: string, lang?: string) => Marks} */
+export function marksOf(all, lang = "") {
+  if ((isCurly(all, "double") ?? isCurly(all, "single")) === false)
+    return [
+      ['"', '"'],
+      ["'", "'"],
+    ];
+  const form = formOf(all, lang);
+  const [open, close] = form;
+  const [openSingle, closeSingle] = SINGLE[form] ?? "‘’";
+  const inner = innerOf(all, form);
+  return [
+    [open + inner, inner + close],
+    [openSingle, closeSingle],
+  ];
+}
+
+/** The space within a text's double marks.
+    @type {(text: string, form: string) => string} */
+const innerOf = (text, form) => (form === "«»" ? (SPACED.exec(text)?.[1] ?? "") : "");
+
 /** A text with the quotation marks of a story. `all`: the story's text; `before`: that before this text.
     @type {(text: string, all: string, before: string, lang?: string) => string} */
 export function quotedLike(text, all, before, lang = "") {
@@ -47,8 +72,7 @@ export function quotedLike(text, all, before, lang = "") {
   if (curly.single === false) made = made.replace(CURLY.single, "'");
   if (!curly.double && !curly.single) return made;
   const form = formOf(all, lang);
-  const inner = form === "«»" ? (SPACED.exec(all)?.[1] ?? "") : "";
-  return curled(made, before, form, inner, curly);
+  return curled(made, before, form, innerOf(all, form), curly);
 }
 
 const SPACED_MARKS = /(?<!\S)«[ \u00a0\u202f]|[ \u00a0\u202f]»(?![\p{L}\p{N}])/gu;
@@ -79,6 +103,7 @@ function curled(text, before, form, inner, curly) {
       isOpen = opens;
     } else if (one === "'" && curly.single && !/\d/.test(last)) {
       const opens = (OPENS.test(last) || last === open || last === '"') && QUOTED.test(rest);
+      /** @type {boolean} */
       const closes = isSingleOpen && !/^[\p{L}\p{N}]/u.test(rest);
       mark = opens ? openSingle : closes ? closeSingle : "’";
       isSingleOpen = opens || (isSingleOpen && !closes);

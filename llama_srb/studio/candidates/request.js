@@ -5,7 +5,7 @@ import { isCut, partsFor } from "../background/reads.js";
 import { apart, together } from "../settings/best.js";
 import { lengthFields } from "../settings/lengths.js";
 import { isContinuable, modelField, session } from "../story/session.js";
-import { pathTo, promptFor } from "../story/tree.js";
+import { isSpaced, pathTo, promptFor } from "../story/tree.js";
 import { structureField, textsOf } from "../ui/fields.js";
 import { bannedField } from "./banned.js";
 
@@ -69,14 +69,16 @@ export const own = ({ sampling }) =>
   Object.fromEntries(Object.entries(sampling ?? {}).filter(([name]) => !FIELDS_OF_ALL.has(name)));
 
 /** The prompt fields at a node. A story that is cut, or has other parts than its text, is sent as a whole. A
-    word that the writer has begun may go on.
+    word that the writer has begun may go on, and behind the writer's space another one begins.
     @type {(story: Story, id: string) => PromptFields & Record<string, any>} */
 function promptOf(story, id) {
   const isWhole = hasParts(story) || isCut();
   const fields = promptFor(story, id, isWhole ? () => false : isContinuable);
   const last = pathTo(story, id).findLast(({ text }) => text);
-  const healing = fields.prompt && last?.source !== "model" && { token_healing: true };
-  return { ...fields, ...partsFor(story, fields.text), ...healing };
+  const isBehindSpace = isSpaced(story, id, session.at);
+  if (isBehindSpace) Object.assign(fields, { prompt: `${fields.prompt ?? ""} `, text: `${fields.text} ` });
+  const heals = fields.prompt && (isBehindSpace || last?.source !== "model");
+  return { ...fields, ...partsFor(story, fields.text), ...(heals && { token_healing: true }) };
 }
 
 /** The prompt fields that let a candidate grow.

@@ -134,9 +134,12 @@ const WAYS = {
     story: undefined,
     token_healing: undefined,
   }),
-  plain: (_before, _old, behind, n) => {
+  plain: (before, old, behind, n) => {
     const text = (behind.match(/\s*\S+/g) ?? []).slice(0, BEHIND).join("");
-    return text && n > 1 ? { rank_by: { following: { text } } } : {};
+    return {
+      ...(/^[ \t]/.test(old) && { prompt: `${before} `, token_healing: true }), // another word begins
+      ...(text && n > 1 && { rank_by: { following: { text } } }),
+    };
   },
 };
 

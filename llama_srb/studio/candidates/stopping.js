@@ -8,6 +8,8 @@ const ANSWER_MS = 2000; // how long a stopped request may take to end
 export const runOf = (node) => [...session.runs].find((run) => run.nodes.includes(node));
 
 export function stop(run) {
+  const isEnding = run.nodes.every((node) => node && node.state !== "running");
+  if (run.over || isEnding) return; // the server would not know it any more
   if (run.id) call("DELETE", `v1/completions/${run.id}`).catch(() => run.abort.abort());
   else run.abort.abort();
 }

@@ -1,6 +1,7 @@
 // The ways between the text and the candidates, and among the cards, by keys and by clicks.
 
 import { say } from "../story/session.js";
+import { drawn } from "../ui/ui.js";
 import { cardInView, isReading, readOneByOne, scrollText } from "./reading.js";
 
 let wasWriting = false; // when the mouse was pressed
@@ -13,6 +14,16 @@ export function toText() {
   /** @type {HTMLElement | null} */
   const text = document.querySelector("#editor, .say textarea");
   text?.focus({ preventScroll: true });
+}
+
+const FINGERS = new Set(["touch", "pen"]);
+
+/** Leads from a click elsewhere to the text, when what it has changed is drawn; with a finger without the
+    keyboard, which covers the page.
+    @type {(event: {pointerType?: string}) => Promise<void>} */
+export async function leadToText({ pointerType = "" }) {
+  await drawn();
+  if (!FINGERS.has(pointerType)) toText();
 }
 
 export function backToText() {

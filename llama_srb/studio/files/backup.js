@@ -3,7 +3,7 @@
 import { list, openStory } from "../story/library.js";
 import { fail, say } from "../story/session.js";
 import * as store from "../story/store.js";
-import { newId, titled } from "../story/tree.js";
+import { newId, shownName, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { Button, download, html, useEffect, useState } from "../ui/ui.js";
 import { toBackup } from "./exchange.js";
@@ -29,7 +29,7 @@ export async function bringBack(stories) {
   const here = new Map((await store.stories()).map((head) => [head.id, head]));
   const missing = stories.filter(({ id, changed }) => here.get(id)?.changed !== changed);
   for (const story of missing) {
-    const name = titled(story.name, " (from a backup)");
+    const name = titled(shownName(story), " (from a backup)");
     if (here.has(story.id)) Object.assign(story, { id: newId(), name });
     await store.replace(story);
   }

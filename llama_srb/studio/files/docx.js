@@ -5,6 +5,7 @@
 
 import { blockOf, LEVELS, run } from "./emphasis.js";
 import { byLines, callOf, rowOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
+import { inSigns, signFontOf } from "./symbols.js";
 import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -47,7 +48,8 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
     @property {boolean[]} fields for each field that is open whether its result has begun
     @property {Paragraph[]} all
     @property {Run[]} open runs of a paragraph whose end is deleted */
-/** @typedef {Run & {isHidden?: boolean}} Look */
+/** `font`: of signs.
+    @typedef {Run & {isHidden?: boolean, font?: string}} Look */
 /** @typedef {{runs: Run[], boxes: Element[], style: Look | null, hasRule: boolean, isBroken: boolean}} Line
     `isBroken`: by a page break, which is a line break if text follows */
 
@@ -382,7 +384,12 @@ const SIGNS = {
   cr: () => "\n",
   noBreakHyphen: () => "\u2011",
   softHyphen: () => "\u00ad",
-  sym: (element) => String.fromCodePoint(Number.parseInt(attribute(element, "char") ?? "", 16) || 0xfffd),
+  sym: (element) =>
+    inSigns(
+      String.fromCharCode(Number.parseInt(attribute(element, "char") ?? "", 16) || 0xfffd),
+      signFontOf(attribute(element, "font") ?? ""),
+      true,
+    ),
 };
 
 const PAGES = new Set(/** @type {(string | null)[]} */ (["page", "column"]));
@@ -420,7 +427,12 @@ function lookOf(reader, element, style) {
     style?.[name] ??
     false;
   const isHidden = value("isHidden", "vanish");
-  return { ...run("", value("italic", "i"), value("bold", "b"), styles[0]?.name === LITERAL), isHidden };
+  const font = signFontOf(attribute(childOf(properties, "rFonts"), "ascii") ?? "");
+  return {
+    ...run("", value("italic", "i"), value("bold", "b"), styles[0]?.name === LITERAL),
+    isHidden,
+    font,
+  };
 }
 
 /** @type {(reader: Reader, look: Look | null) => boolean} */
@@ -431,7 +443,7 @@ function add(reader, line, look, text) {
   if (!text || !isShown(reader, look)) return;
   if (line.isBroken) line.runs.push(run("\n"));
   line.isBroken = false;
-  line.runs.push({ ...(look ?? run("")), text });
+  line.runs.push({ ...(look ?? run("")), text: inSigns(text, look?.font) });
 }
 
 /** @type {(reader: Reader, line: Line, look: Look | null, note: Element | undefined) => void} */

@@ -7,8 +7,8 @@
 // - *italic*, **bold**, ***both***. A star opens before a character that is not blank and closes behind one.
 //   A star that is not closed in its line is a star; four and more are stars; _ is never a mark.
 // - "# " to "###### " begin a heading, "> " a quote, "- " and "7. " an item; *** and * * * are scene breaks.
-// - \* is a star that is no mark, \# and \> begin a line that is no heading and no quote. A backslash before
-//   such an escape is doubled. Every other backslash is a backslash.
+// - \* is a star that is no mark; \#, \>, \- and 7\. begin a line that is no heading, no quote and no item. A
+//   backslash before such an escape is doubled. Every other backslash is a backslash.
 //
 // Escapes are rare: a text that comes from elsewhere gets them only in lines that would be read otherwise.
 // The writer sees them; a model never does, since prompts are made of `unescaped` texts.
@@ -30,9 +30,12 @@ const MARKS = [
   ["number", /^(0|[1-9]\d{0,3})\. (?=.)/s, Number],
 ];
 const BREAK = /^(\*\*\*|\* \* \*)$/;
-const BEGIN = /^(\\*)(?=#{1,6} .|> .)/s; // of a line that an escape may begin
-const SIGNS = /^\\+(?=#{1,6} .|> .)|\\+(?=\*)|\*+/gs;
-const ESCAPES = /(?<![^\n])\\+(?=#{1,6} [^\n]|> [^\n])|\\+(?=\*)/g; // of a whole text
+const BEGINS = [/^()(\\*)(?=#{1,6} .|[>-] .)/s, /^(0|[1-9]\d{0,3})(\\*)(?=\. .)/s]; // where an escape may be
+const BEGUN = "(?=#{1,6} [^\\n]|[>-] [^\\n])"; // what else would begin a line
+const NUMBERED = "(?<=(?<![^\\n])(?:0|[1-9]\\d{0,3})\\\\+)(?=\\. [^\\n])";
+const ESCAPED = `(?<![^\\n])\\\\+${BEGUN}|\\\\+${NUMBERED}|\\\\+(?=\\*)`;
+const ESCAPES = new RegExp(ESCAPED, "g"); // of a whole text
+const SIGNS = new RegExp(`${ESCAPED}|\\*+`, "g"); // of a line
 
 /** @type {(text: string, italic?: boolean, bold?: boolean, literal?: boolean) => Run} */
 export const run = (text, italic = false, bold = false, literal = false) => ({ text, italic, bold, literal });
@@ -47,7 +50,7 @@ export function blockOf(line) {
   return { kind: "text", level: 0, runs: runsOf(line) };
 }
 
-/** The line of a block: `blockOf` gives the same block again, unless a text looks like an item or a break.
+/** The line of a block: `blockOf` gives the same block again, unless a text looks like a break.
     @type {(block: Block) => string} */
 export function lineOf({ kind, level, runs }) {
   const text = textOfRuns(runs, kind === "text");
@@ -55,8 +58,10 @@ export function lineOf({ kind, level, runs }) {
   if (kind === "quote" && text) return `> ${text}`;
   if (kind === "bullet" && text) return `- ${text}`;
   if (kind === "number" && text) return `${level}. ${text}`;
-  const begin = runs[0]?.literal ? null : BEGIN.exec(text);
-  return begin ? "\\".repeat(begin[1].length || 1) + text : text;
+  const [, head, slashes] = BEGINS.map((begin) => begin.exec(text)).find(Boolean) ?? [];
+  const isEscaped = head ? runs[0].text === head && runs[1]?.literal : runs[0]?.literal;
+  if (head === undefined || isEscaped) return text;
+  return head + "\\".repeat(slashes.length || 1) + text.slice(head.length);
 }
 
 /** A mark of a line: `at` and `size` in the line, what it opens or closes.
@@ -84,7 +89,7 @@ function signsOf(line, isWhole) {
     const last = literals.at(-1);
     const taken = last && last.at + last.size > at ? 1 : 0; // a star that is escaped
     if (found[0] === "*") marks.push(markOf(line, at + taken, found.length - taken));
-    else if (isWhole || at > 0 || line[found.length] === "*") {
+    else if (isWhole || line[at + found.length] === "*") {
       const size = found.length + (found.length % 2);
       const text = line.slice(at, at + size);
       literals.push({ at, size, text: text.replaceAll(/\\(.)/gs, "$1") });

@@ -1,7 +1,7 @@
 // EPUB files become text: the chapters in the order of the book, whatever their files are called.
 
 import { run } from "./emphasis.js";
-import { isNoteCall, lookOf, paragraphsWithin, parsedHtml, rulesOf } from "./html.js";
+import { isNoteCall, looksIn, marksIn, paragraphsWithin, parsedHtml } from "./html.js";
 import { textIn, textOfNotes } from "./paragraphs.js";
 import { allOf, decoded, escaped, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
@@ -85,16 +85,17 @@ async function paragraphsOf(zip, path, notes) {
     .replaceAll(CDATA, (_, text) => escaped(text));
   const parsed = parsedHtml(source);
   const looks = await looksOf(zip, path, parsed);
+  const marks = marksIn(parsed.body);
   /** @type {Map<Element, number>} */
   const calls = new Map();
   for (const call of allOf(parsed, "a").filter(isNoteCall)) {
     const note = parsed.getElementById(/^#(.+)/.exec(call.getAttribute("href") ?? "")?.[1] ?? "");
     if (!note || !isNote(note) || note.contains(call)) continue;
     for (const back of note.querySelectorAll('[role="doc-backlink"]')) back.remove();
-    calls.set(call, notes.push(inLine(paragraphsWithin(note, { looks }))));
+    calls.set(call, notes.push(inLine(paragraphsWithin(note, { looks, marks }))));
     takeOut(note);
   }
-  return paragraphsWithin(parsed.body, { looks, calls });
+  return paragraphsWithin(parsed.body, { looks, calls, marks });
 }
 
 /** Removes a note, and what is around it if nothing but a rule is left there.
@@ -118,32 +119,16 @@ const isNote = (element) =>
     @type {(paragraphs: Paragraph[]) => Run[]} */
 const inLine = (paragraphs) => paragraphs.flatMap(({ runs }, i) => (i ? [run(" "), ...runs] : runs));
 
-/** How elements look by the style sheets: many books have italics only there.
+/** How elements look by the style sheets of a chapter.
     @type {(zip: Zip, path: string, parsed: Document) => Promise<Map<Element, Look>>} */
 async function looksOf(zip, path, parsed) {
   const links = allOf(parsed, "link").filter((one) => /stylesheet/i.test(one.getAttribute("rel") ?? ""));
   const files = await Promise.all(
     links.map((one) => zip.read(resolved(path, one.getAttribute("href") ?? "")).catch(() => null)),
   );
-  const sheets = [
-    ...files.flatMap((bytes) => (bytes ? [new TextDecoder().decode(bytes)] : [])),
-    ...allOf(parsed, "x-style").map((one) => one.textContent ?? ""),
-  ];
-  /** @type {Map<Element, Look>} */
-  const looks = new Map();
-  for (const rule of sheets.flatMap(rulesOf)) apply(rule, parsed, looks);
-  return looks;
-}
-
-/** @type {(rule: CSSStyleRule, parsed: Document, looks: Map<Element, Look>) => void} */
-function apply({ style, selectorText }, parsed, looks) {
-  const look = lookOf(style);
-  const given = Object.entries(look).filter(([, value]) => value !== null);
-  if (!given.length) return;
-  for (const element of parsed.querySelectorAll(selectorText))
-    looks.set(element, {
-      ...(looks.get(element) ?? look),
-      ...Object.fromEntries(given),
-      ...(isNote(element) && { isHidden: false }), // which programs show when one asks for it
-    });
+  return looksIn(
+    parsed,
+    files.flatMap((bytes) => (bytes ? [new TextDecoder().decode(bytes)] : [])),
+    isNote, // which programs show when one asks for it
+  );
 }

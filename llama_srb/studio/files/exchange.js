@@ -10,6 +10,7 @@ import { fromHtml } from "./html.js";
 import { kindOf } from "./kinds.js";
 import { isNovelAi, novelAi } from "./novelai.js";
 import { fromOdt } from "./odt.js";
+import { plainOf } from "./paragraphs.js";
 import { jsonInPng } from "./png.js";
 import { fromRtf } from "./rtf.js";
 
@@ -40,6 +41,18 @@ export const toBackup = (stories) => [
 /** @type {(from: {id: any}) => string | null} */
 const idOf = ({ id }) => (/^[a-z0-9_-]{1,100}$/.test(id) ? id : null);
 
+/** By the byte order mark.
+    @type {Record<string, string>} */
+const CHARSETS = { "255,254": "utf-16le", "254,255": "utf-16be" };
+
+/** A text in UTF-16 that says so by its byte order mark, as UTF-8; other bytes as they are.
+    @type {(bytes: ArrayBuffer) => ArrayBuffer} */
+function inUtf8(bytes) {
+  const [first, second] = new Uint8Array(bytes);
+  const charset = CHARSETS[`${first},${second}`];
+  return charset ? new TextEncoder().encode(new TextDecoder(charset).decode(bytes)).buffer : bytes;
+}
+
 /** The text in UTF-8; Error when it is none: a program, a text of another charset.
     @type {(name: string, bytes: ArrayBuffer) => string} */
 function textOfBytes(name, bytes) {
@@ -48,7 +61,8 @@ function textOfBytes(name, bytes) {
     if (!text.includes("\0")) return text.replace(/\r\n?/g, "\n"); // as the text field has line breaks
   } catch {}
   throw new Error(
-    `${name} is no text in UTF-8; import a text, Markdown, Word, EPUB, OpenDocument, RTF or JSON`,
+    `${name} is no text in UTF-8; if it is a text, save it as UTF-8 and import that, or import Word, ` +
+      "EPUB, OpenDocument, RTF or JSON",
   );
 }
 
@@ -57,7 +71,8 @@ function textOfBytes(name, bytes) {
     @type {(file: File, warnings?: string[]) => Promise<Story | Story[] | Lore>} */
 export async function fromFile(file, warnings = []) {
   const { name } = file;
-  const bytes = await file.arrayBuffer();
+  const bytes = inUtf8(await file.arrayBuffer());
+  if (!bytes.byteLength) throw new Error(`${name} is empty`);
   const kind = await told(name, () => kindOf(name, bytes));
   if (kind === "png") return fromData(name, await told(name, () => jsonInPng(bytes)), warnings);
   if (kind in DOCUMENTS) return fromDocument(name, await told(name, () => DOCUMENTS[kind](bytes)));
@@ -90,7 +105,9 @@ const isJson = (text) => /^\s*[[{]/.test(text) && typeof asJson(text) === "objec
 
 /** @type {(name: string, text: string, warnings: string[]) => Story | Story[] | Lore} */
 function fromData(name, text, warnings) {
-  const data = Object(asJson(text));
+  const found = asJson(text);
+  if (found === text) throw new Error(`${name} ${NOT_WHOLE}; expected ${EXPECTED}`);
+  const data = Object(found);
   const read = READERS.find(([knows]) => knows(data))?.[1];
   if (!read) throw new Error(`${name}: expected ${EXPECTED}`);
   if ([STORY, BACKUP].includes(data.format)) checkFormat({ format: data.version, name });
@@ -102,6 +119,7 @@ function fromData(name, text, warnings) {
   }
 }
 
+const NOT_WHOLE = "is no whole JSON: it is incomplete, damaged or of another kind";
 const EXPECTED =
   "a story of the studio, of NovelAI, Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI or " +
   "Agnai, or a character or world info of SillyTavern";
@@ -119,13 +137,8 @@ const fromText = (name, text) => fromDocument(name, { title: titleOf(text), text
 /** The words of the heading that a text begins with, which stays in the text; "" for none.
     @type {(text: string) => string} */
 function titleOf(text) {
-  const { kind, runs } = blockOf(/^.*/.exec(text)?.[0] ?? "");
-  return kind === "heading"
-    ? runs
-        .map((one) => one.text)
-        .join("")
-        .trim()
-    : "";
+  const line = /^.*/.exec(text)?.[0] ?? "";
+  return blockOf(line).kind === "heading" ? plainOf(line) : "";
 }
 
 /** @typedef {(data: any, name: string, warnings: string[]) => Story | Story[] | Lore} ReaderOfData */
@@ -148,7 +161,7 @@ const READERS = [
     story gets it, and its nodes keep theirs.
     @type {(from: any, id?: string | null) => Story} */
 export function ours(
-  { name, kind, system, tags, lang, banned, scraps, parts, model, root, current, nodes, ...head },
+  { name, kind, system, tags, lang, banned, scraps, origins, parts, model, root, current, nodes, ...head },
   id = null,
 ) {
   const { created, changed, trashed, format } = head;
@@ -157,6 +170,7 @@ export function ours(
   const story = newStory(String(name), kind === "chat" ? "chat" : "story");
   Object.assign(story, { system: String(system ?? ""), tags: String(tags ?? "") });
   story.scraps = [...(scraps ?? [])].map(String);
+  if (Array.isArray(origins)) story.origins = origins.filter(isPassage);
   if (parts) story.parts = readParts(parts);
   if (model && isText(model)) story.model = model;
   if (isText(banned)) story.banned = banned;
@@ -187,9 +201,13 @@ const isText = (value) => typeof value === "string";
 /** @type {(token: any) => boolean} */
 const isToken = (token) =>
   isText(token?.text) && (token.top ?? []).every((/** @type {any} */ one) => isText(one.text));
+const isSource = one("user", "model", "edit");
+/** @type {(pieces: any) => boolean} */
+const isPassage = (pieces) =>
+  Array.isArray(pieces) && pieces.every((piece) => isSource(piece?.[0]) && isText(piece?.[1]));
 /** @type {Record<string, (value: any) => boolean>} */
 const KEPT = {
-  source: one("user", "model", "edit"),
+  source: isSource,
   state: one("stop", "length", "cancelled", "timeout", "interrupted", "error", "running"),
   pinned: isFlag,
   aside: isFlag,

@@ -4,7 +4,7 @@ import { nameByItsWords, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { textOf } from "../story/tree.js";
 import { commit } from "../text/history.js";
-import { Button, download, html, useRef } from "../ui/ui.js";
+import { Button, download, html, isTouched, useRef } from "../ui/ui.js";
 import { toJson, toMarkdown } from "./exchange.js";
 import { importFiles } from "./importing.js";
 import { DOCX, toDocx } from "./todocx.js";
@@ -40,12 +40,15 @@ async function save(ending, type, write) {
   download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${ending}`, type, ...parts);
 }
 
-export function Files() {
+/** `toText`: leads to the text of a story that is imported. */
+export function Files({ toText }) {
   const file = useRef();
   const read = async () => {
     const chosen = [...file.current.files];
+    const { id } = session.story;
     file.current.value = "";
     await importFiles(chosen);
+    if (session.story.id !== id) toText({ pointerType: isTouched() ? "touch" : "" });
   };
   return html`<div class="tools">
       ${KINDS.map(

@@ -158,7 +158,8 @@ export function character(data, name, warnings) {
   const book = typeof bookOf(data).entries === "object";
   const { lore, off } = book ? loreFrom(data, warnings) : { lore: [], off: 0 };
   if (!book) warnings.push("the character has no lorebook");
-  if (off) warnings.push(`${off} ${off === 1 ? "entry" : "entries"} of its lorebook, being off, left out`);
+  if (off)
+    warnings.push(`${off} ${off === 1 ? "entry of its lorebook is" : "entries of its lorebook are"} ${OFF}`);
   const note = card.extensions?.depth_prompt?.prompt;
   for (const [field, what] of Object.entries(UNUSED))
     if (read({ ...card, note }[field])) warnings.push(`its ${what} left out`);
@@ -167,9 +168,38 @@ export function character(data, name, warnings) {
   return story;
 }
 
+const OFF = "off and left out";
+
+/** Verbs behind the user's name, for “You”, that do more than lose their end.
+    @type {Record<string, string>} */
+const OF_YOU = { is: "are", was: "were", has: "have", does: "do" };
+const ENDS = /** @type {[RegExp, string][]} */ ([
+  [/(?<=..)ies$/, "y"],
+  [/(?<=ss|sh|ch|x|zz|o)es$/, ""],
+  [/(?<=[^siu])s$/, ""],
+]);
+const NO_VERBS = /^(?:always|as|besides|afterwards|its|less|perhaps|sometimes|towards|upwards|yes)$/;
+const PREPOSITIONS = // behind which the name is no subject
+  "above after against at before behind below beside between by for from in into like near of on onto over " +
+  "past than through to toward towards under upon with without";
+const BEHIND = new RegExp(`(?<!\\p{L})(?:${PREPOSITIONS.replaceAll(" ", "|")})\\s$`, "iu");
+
+/** @type {(verb: string) => string} */
+function ofYou(verb) {
+  if (NO_VERBS.test(verb)) return verb;
+  const [end, by] = ENDS.find(([end]) => end.test(verb)) ?? [/$/, ""];
+  return OF_YOU[verb] ?? verb.replace(end, by);
+}
+
 /** @type {(text: string, name: string) => string} */
 const withNames = (text, name) =>
-  text.replaceAll(/\{\{char\}\}|<BOT>/gi, () => name).replaceAll(/\{\{user\}\}|<USER>/gi, "You");
+  text
+    .replaceAll(/\{\{char\}\}|<BOT>/gi, () => name)
+    .replaceAll(/(?:\{\{user\}\}|<USER>)(?:(['’]s\b)|( )([a-z]+s)\b)?/gi, (_, own, space, verb, at, all) => {
+      if (own) return "Your";
+      const isSubject = verb && !BEHIND.test(all.slice(Math.max(0, at - 20), at));
+      return `You${space ?? ""}${isSubject ? ofYou(verb) : (verb ?? "")}`;
+    });
 
 /** @type {(data: any) => boolean} */
 export const isKobold = (data) => Array.isArray(data.actions) && data.prompt !== undefined;

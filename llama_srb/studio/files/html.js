@@ -2,16 +2,19 @@
 //
 // Emphasis, headings, lists, quotes and rules are kept; the rest of the looks is left out.
 
+import { marksOf } from "../candidates/quotes.js";
 import { run } from "./emphasis.js";
 import { byLines, CALL, callOf, paragraphsOf, rowOf, textOfParagraphs, withoutBold } from "./paragraphs.js";
+import { inSigns, signFontOf } from "./symbols.js";
 import { escaped } from "./xml.js";
 
+/** @import { Marks } from "../candidates/quotes.js" */
 /** @import { Run } from "./emphasis.js" */
 /** @import { Paragraph } from "./paragraphs.js" */
 
-/** How an element's text looks; null: as around it. `isPre`: its blanks count.
+/** How an element's text looks; null: as around it. `isPre`: its blanks count; `font`: of signs, "" another.
     @typedef {{italic: boolean | null, bold: boolean | null, isPre: boolean | null,
-      isHidden?: boolean | null}} Look */
+      isHidden?: boolean | null, font?: string | null}} Look */
 
 /** @type {(words: string) => Set<string>} */
 const names = (words) => new Set(words.split(" "));
@@ -45,9 +48,35 @@ export function parsedHtml(source) {
   return new DOMParser().parseFromString(named, "text/html");
 }
 
+/** How elements look by style sheets, those of the document itself behind `others`: many books and pages have
+    italics only there. `isShown`: tells an element that is shown though a sheet hides it.
+    @type {(parsed: Document, others?: string[], isShown?: (element: Element) => boolean) =>
+      Map<Element, Look>} */
+export function looksIn(parsed, others = [], isShown = () => false) {
+  const own = [...parsed.querySelectorAll("x-style")].map(cssIn);
+  /** @type {Map<Element, Look>} */
+  const looks = new Map();
+  for (const { style, selectorText } of [...others, ...own].flatMap(rulesOf)) {
+    const look = lookOf(style);
+    const given = Object.entries(look).filter(([, value]) => value !== null);
+    if (!given.length) continue;
+    for (const element of parsed.querySelectorAll(selectorText))
+      looks.set(element, {
+        ...(looks.get(element) ?? look),
+        ...Object.fromEntries(given),
+        ...(isShown(element) && { isHidden: false }),
+      });
+  }
+  return looks;
+}
+
+/** A sheet's rules; Word puts them into a comment.
+    @type {(sheet: Element) => string} */
+const cssIn = (sheet) => [...sheet.childNodes].map(({ nodeValue }) => nodeValue ?? "").join("");
+
 /** The rules of a style sheet.
     @type {(css: string) => CSSStyleRule[]} */
-export function rulesOf(css) {
+function rulesOf(css) {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(css.replaceAll(/@import[^;]*;?/gi, "")); // of which a sheet of this kind complains
   return [...sheet.cssRules].filter((rule) => rule instanceof CSSStyleRule);
@@ -74,25 +103,42 @@ function ownOf(element) {
   return own;
 }
 
-/** What holds where a reader is.
-    @typedef {{italic: boolean, bold: boolean, isPre: boolean, kind: Paragraph["kind"],
-      level: number}} Place */
+/** What holds where a reader is. `quoted`: how many quotations are around it.
+    @typedef {{italic: boolean, bold: boolean, isPre: boolean, font: string, kind: Paragraph["kind"],
+      level: number, quoted: number}} Place */
 /** `isLine`: the line counts, though it has no words; `item`: the mark of a list's item, which the next line
     takes.
     @typedef {{all: Paragraph[], runs: Run[], isLine: boolean, spaced: boolean,
       item: {kind: "bullet" | "number", level: number} | null} & Known} Reader */
 /** `isApart`: paragraphs are apart, as pages show them; `looks`: how elements look by style sheets; `calls`:
-    the numbers of notes where they are called.
-    @typedef {{isApart: boolean, looks: Map<Element, Look>, calls: Map<Element, number>}} Known */
+    the numbers of notes where they are called; `marks`: the quotation marks of what is read.
+    @typedef {{isApart: boolean, looks: Map<Element, Look>, calls: Map<Element, number>,
+      marks: Marks}} Known */
 
-const PLACE = /** @type {Place} */ ({ italic: false, bold: false, isPre: false, kind: "text", level: 0 });
+const PLACE = /** @type {Place} */ ({
+  ...{ italic: false, bold: false, isPre: false, font: "", kind: "text", level: 0, quoted: 0 },
+});
+
+/** The quotation marks of a document: as its text has them, or its language.
+    @type {(within: Element) => Marks} */
+export function marksIn(within) {
+  const named = within.closest("[lang], [xml\\:lang]");
+  const lang = named?.getAttribute("lang") ?? named?.getAttribute("xml:lang") ?? "";
+  return marksOf(within.textContent ?? "", lang);
+}
 
 /** The paragraphs within an element, be it hidden itself.
     @type {(within: Element, known?: Partial<Known>, place?: Place) => Paragraph[]} */
 export function paragraphsWithin(within, known = {}, place = PLACE) {
   /** @type {Reader} */
   const reader = {
-    ...{ isApart: false, looks: new Map(), calls: new Map(), ...known },
+    ...{
+      isApart: false,
+      looks: new Map(),
+      calls: new Map(),
+      marks: known.marks ?? marksIn(within),
+      ...known,
+    },
     ...{ all: [], runs: [], isLine: false, spaced: false, item: null },
   };
   readElement(reader, within, place);
@@ -116,9 +162,18 @@ function readElement(reader, element, outer) {
     reader.all.push({ kind: "break", level: 0, runs: [run("***")], spaced: taken(reader) });
   else if (isListMark(element)) reader.item = itemOf(element.textContent ?? "");
   else if (isNoteCall(element)) add(reader, callIn(reader, element), place);
+  else if (name === "q") readQuoted(reader, element, place);
   else readChildren(reader, element, name, place);
   if (isBlock) flush(reader, place);
   if (name === "li") reader.item = null;
+}
+
+/** @type {(reader: Reader, element: Element, place: Place) => void} */
+function readQuoted(reader, element, place) {
+  const [open, close] = reader.marks[place.quoted % 2];
+  add(reader, open, place);
+  readChildren(reader, element, "q", { ...place, quoted: place.quoted + 1 });
+  add(reader, close, place);
 }
 
 /** @type {(reader: Reader, row: Element, place: Place) => void} */
@@ -132,18 +187,24 @@ function readRow(reader, row, place) {
 
 /** @type {(reader: Reader, element: Element, name: string, place: Place) => void} */
 function readChildren(reader, element, name, place) {
-  let number = Number.parseInt(element.getAttribute("start") ?? "1", 10);
+  let number = numberIn(element, "start") ?? 1;
   for (const child of element.childNodes) {
     if (child instanceof Element) {
       if (isHidden(reader, child)) continue;
       if (child.localName.toLowerCase() === "li") {
         flush(reader, place);
-        number = Number.parseInt(child.getAttribute("value") ?? "", 10) || number;
+        number = numberIn(child, "value") ?? number;
         reader.item = name === "ol" ? { kind: "number", level: number++ } : { kind: "bullet", level: 0 };
       }
       readElement(reader, child, place);
-    } else if (child instanceof Text) add(reader, child.nodeValue ?? "", place);
+    } else if (child instanceof Text) add(reader, inSigns(child.nodeValue ?? "", place.font, true), place);
   }
+}
+
+/** @type {(element: Element, name: string) => number | null} */
+function numberIn(element, name) {
+  const number = Number.parseInt(element.getAttribute(name) ?? "", 10);
+  return Number.isNaN(number) ? null : number;
 }
 
 /** Word's comments are left out, and its rules before them and before notes.
@@ -200,10 +261,13 @@ function placeIn(element, name, outer, sheet) {
   const level = /^h([1-6])$/.exec(name)?.[1] ?? { T: "1", H: "6" }[word?.[0] ?? ""];
   if (level) Object.assign(place, { kind: "heading", level: Number(level) });
   if (name === "blockquote" || word?.endsWith("Quote")) place.kind = "quote";
+  const face = element.getAttribute("face"); // of an old `font`
+  if (face) place.font = signFontOf(face);
   for (const look of [LOOKS[name], sheet, ownOf(element).look]) {
     place.italic = look?.italic ?? place.italic;
     place.bold = look?.bold ?? place.bold;
     place.isPre = look?.isPre ?? place.isPre;
+    place.font = look?.font ?? place.font;
   }
   return place;
 }
@@ -211,12 +275,17 @@ function placeIn(element, name, outer, sheet) {
 /** @type {Record<string, number>} */
 const WEIGHTS = { bold: 700, bolder: 700, normal: 400, lighter: 400 };
 
+/** Whether a value says how it looks: "inherit" leaves it to the element's name and what is around it.
+    @type {(value: string) => boolean} */
+const says = (value) => value !== "" && !/^(inherit|unset|revert|var)/.test(value);
+
 /** @type {(style: CSSStyleDeclaration) => Look} */
-export const lookOf = ({ display, fontStyle, fontWeight, whiteSpace }) => ({
-  isHidden: display ? display === "none" : null,
-  italic: fontStyle ? /^(italic|oblique)/.test(fontStyle) : null,
-  bold: fontWeight ? (WEIGHTS[fontWeight] ?? Number(fontWeight)) >= 600 : null,
-  isPre: whiteSpace ? /^(pre|break-spaces)/.test(whiteSpace) : null,
+const lookOf = ({ display, fontFamily, fontStyle, fontWeight, whiteSpace }) => ({
+  isHidden: says(display) ? display === "none" : null,
+  italic: says(fontStyle) ? /^(italic|oblique)/.test(fontStyle) : null,
+  bold: says(fontWeight) ? (WEIGHTS[fontWeight] ?? Number(fontWeight)) >= 600 : null,
+  isPre: says(whiteSpace) ? /^(pre|break-spaces)/.test(whiteSpace) : null,
+  font: says(fontFamily) ? signFontOf(fontFamily) : null,
 });
 
 /** @type {(reader: Reader, text: string, place: Place) => void} */
@@ -282,9 +351,12 @@ function trimmed(runs, isPre) {
 const CLOSE = /<meta\s[^<>]*\bLibreOffice\b/i; // whose paragraphs follow each other without space, as Word's
 
 /** The paragraphs of HTML, as of the clipboard.
-    @type {(html: string) => Paragraph[]} */
-export const fromClipboard = (html) =>
-  paragraphsWithin(parsedHtml(html).body, { isApart: !CLOSE.test(html) });
+    @type {(html: string, marks?: Marks) => Paragraph[]} */
+export function fromClipboard(html, marks) {
+  const parsed = parsedHtml(html);
+  const known = { isApart: !CLOSE.test(html), looks: looksIn(parsed), ...(marks && { marks }) };
+  return paragraphsWithin(parsed.body, known);
+}
 
 /** @type {(html: string) => string} */
 export const fromHtml = (html) => textOfParagraphs(fromClipboard(html)).replaceAll("\r", "");

@@ -1,32 +1,42 @@
 // Files become stories or lore: by the button Import, or dropped on the page. What an import did, and what it
-// has left out, stands above the text until it is read, with a way back.
+// has left out, stands above the text until it is read, with a way back; after a reload, too.
 
 import { partsOf } from "../background/parts.js";
 import { changeParts } from "../background/reads.js";
+import { leadToText } from "../candidates/walking.js";
 import { addLore, adopt, createStory, list, openStory, removeForever } from "../story/library.js";
 import { fail, say, session } from "../story/session.js";
 import * as store from "../story/store.js";
-import { textOf } from "../story/tree.js";
-import { Button, changed, html, useChanges } from "../ui/ui.js";
+import { countOfWords, textOf } from "../story/tree.js";
+import { Button, changed, html, useChanges, useState } from "../ui/ui.js";
 import { bringBack } from "./backup.js";
 import { fromFile } from "./exchange.js";
 
 /** @import { Lore } from "./exchange.js" */
 /** @import { Story } from "../story/tree.js" */
 
-/** What an import did. `undo`: takes it back.
-    @typedef {{text: string, warnings: string[], undo: () => Promise<unknown>}} Report */
+/** What an import did. `stories`: those that are new, as they were; `lore`: ids of entries that are new;
+    `before`: the story that was open.
+    @typedef {object} Report
+    @property {string} text
+    @property {string[]} warnings the first ones
+    @property {number} more how many others there are
+    @property {string} before
+    @property {{id: string, at: number}[]} stories
+    @property {string[]} lore */
 
 const SHOWN = 8; // warnings of one file
+const REPORTS = "studio.imports";
 
 /** @type {Report[]} */
-let reports = [];
+let reports = store.read(REPORTS, []);
 let isReading = "";
 
 /** @type {(next: Report[], name?: string) => void} */
 function show(next, name = "") {
   reports = next;
   isReading = name;
+  store.save(REPORTS, reports);
   changed("imported");
 }
 
@@ -52,7 +62,12 @@ async function take(files) {
     try {
       /** @type {string[]} */
       const warnings = [];
-      done.unshift({ ...(await took(file.name, await fromFile(file, warnings))), warnings });
+      const did = await took(file.name, await fromFile(file, warnings));
+      done.unshift({
+        ...did,
+        warnings: warnings.slice(0, SHOWN),
+        more: Math.max(0, warnings.length - SHOWN),
+      });
     } catch (error) {
       errors.push(error.message);
     }
@@ -61,25 +76,26 @@ async function take(files) {
   if (errors.length) fail({ message: errors.join("\n") });
 }
 
-/** @type {(name: string, found: Story | Story[] | Lore) => Promise<Omit<Report, "warnings">>} */
+/** @type {(name: string, found: Story | Story[] | Lore) => Promise<Omit<Report, "warnings" | "more">>} */
 async function took(name, found) {
   const before = session.story.id;
   if (Array.isArray(found)) {
     const missing = await bringBack(found);
     const text = `${name}: ${missing.length} of ${found.length} stories brought back.`;
-    return { text, undo: removal(missing, before) };
+    return { text, before, stories: missing.map(asItIs), lore: [] };
   }
   if ("lore" in found) {
     await addLore(found);
-    return { text: `${name}: ${session.said}.`, undo: () => withoutLore(before, found) };
+    return { text: `${name}: ${session.said}.`, before, stories: [], lore: found.lore.map(({ id }) => id) };
   }
   await adopt(found);
   say(`“${found.name}” is imported`);
-  return {
-    text: `${name} is open as a new story, “${found.name}”: ${factsOf(found)}.`,
-    undo: removal([found], before),
-  };
+  const text = `${name} is open as a new story, “${found.name}”: ${factsOf(found)}.`;
+  return { text, before, stories: [asItIs(found)], lore: [] };
 }
+
+/** @type {(story: Story) => {id: string, at: number}} */
+const asItIs = ({ id, changed: at }) => ({ id, at });
 
 /** @type {(count: number, one: string, many?: string) => string} */
 const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
@@ -88,7 +104,7 @@ const counted = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one 
 function factsOf(story) {
   const { memory, lore } = partsOf(story);
   const text = textOf(story);
-  const words = text.match(/\S+/g)?.length ?? 0;
+  const words = countOfWords(text);
   const chapters = text.match(/^# /gm)?.length ?? 0;
   const facts = [
     counted(words, "word"),
@@ -99,58 +115,71 @@ function factsOf(story) {
   return facts.filter(Boolean).join(", ");
 }
 
-/** Removes imported stories, and opens the one that was open before. One that was changed since goes into the
-    trash.
-    @type {(stories: Story[], before: string) => () => Promise<void>} */
-function removal(stories, before) {
-  const imported = stories.map(({ id, changed: at }) => ({ id, at })); // what is open changes
-  return async () => {
-    const isThere = session.stories.some(({ id }) => id === before);
-    if (imported.some(({ id }) => id === session.story.id))
-      await (isThere ? openStory(before) : createStory());
-    for (const { id, at } of imported) {
-      const head = (await store.stories()).find((one) => one.id === id);
-      if (head?.changed === at) await removeForever([head]);
-      else if (head) store.keep({ ...head, trashed: Date.now() });
+/** Takes an import back: removes its stories, and opens the one that was open before. One that was changed
+    since goes into the trash; returns their names.
+    @type {(report: Report) => Promise<string[]>} */
+async function takeBack({ before, stories, lore }) {
+  const trashed = [];
+  if (lore.length) {
+    await withoutLore(before, new Set(lore));
+    return [];
+  }
+  const isThere = session.stories.some(({ id }) => id === before);
+  if (stories.some(({ id }) => id === session.story.id)) await (isThere ? openStory(before) : createStory());
+  for (const { id, at } of stories) {
+    const head = (await store.stories()).find((one) => one.id === id);
+    if (head?.changed === at) await removeForever([head]);
+    else if (head) {
+      store.keep({ ...head, trashed: Date.now() });
+      trashed.push(head.name);
     }
-    await store.flush();
-    await list();
-  };
+  }
+  await store.flush();
+  await list();
+  return trashed;
 }
 
-/** @type {(id: string, found: Lore) => Promise<void>} */
-async function withoutLore(id, { lore }) {
+/** @type {(id: string, added: Set<string>) => Promise<void>} */
+async function withoutLore(id, added) {
   if (id !== session.story.id) await openStory(id); // which may be gone
   if (id !== session.story.id) return;
-  const added = new Set(lore.map((one) => one.id));
   changeParts({ lore: partsOf(session.story).lore.filter((one) => !added.has(one.id)) });
 }
 
-/** How many warnings are not shown. */
-const more = ({ warnings }) => warnings.length - SHOWN;
-
-/** What the last imports did. */
+/** What the last imports did: the newest one, and the others behind a button. */
 export function Imported() {
   useChanges("imported");
-  const undo = ({ undo }) =>
+  const [isAll, setAll] = useState(false);
+  const undo = (report) => (event) =>
     inTurn(async () => {
-      if (!reports.some((one) => one.undo === undo)) return; // a second click
-      show(reports.filter((one) => one.undo !== undo));
-      await undo();
-      say("the import is undone");
+      if (!reports.includes(report)) return; // a second click
+      show(reports.filter((one) => one !== report));
+      const trashed = await takeBack(report);
+      const names = trashed.map((name) => `“${name}”`).join(", ");
+      say(`the import is undone${names && `; in the trash, being changed since: ${names}`}`);
+      leadToText(event);
     });
-  const read = (report) => show(reports.filter((one) => one !== report));
+  const read = (report) => (event) => {
+    show(reports.filter((one) => one !== report));
+    leadToText(event);
+  };
   return html`
     ${isReading && html`<p class="notice" role="status">Reading ${isReading}…</p>`}
-    ${reports.map(
+    ${reports.slice(0, isAll ? undefined : 1).map(
       (report, i) => html`<div class="notice imported" role="status" key=${reports.length - i}>
       <div><p>${report.text}</p>${
         report.warnings.length > 0 &&
-        html`<ul>${report.warnings.slice(0, SHOWN).map((one) => html`<li key=${one}>${one}</li>`)}
-          ${more(report) > 0 && html`<li>… and ${more(report)} more</li>`}</ul>`
+        html`<ul>${report.warnings.map((one) => html`<li key=${one}>${one}</li>`)}
+          ${report.more > 0 && html`<li>… and ${report.more} more</li>`}</ul>`
       }</div>
-      <${Button} label="Undo the import" onClick=${() => undo(report)} />
-      <${Button} label="Dismiss" icon="✕" onClick=${() => read(report)} /></div>`,
+      ${
+        i === 0 &&
+        reports.length > 1 &&
+        html`<${Button} label=${`${reports.length - 1} more`} about="What the imports before did"
+          pressed=${isAll} onClick=${() => setAll(!isAll)} />`
+      }
+      <${Button} label="Undo the import" onClick=${undo(report)} />
+      <${Button} label="Dismiss" icon="✕" onClick=${read(report)} /></div>`,
     )}`;
 }
 

@@ -56,7 +56,13 @@ const IN_TEXTS = new Set([...Array(5).keys()].map((i) => 9 + i)); // tab, line b
 const isBinary = (bytes) => bytes.subarray(0, HEAD).some((one) => one < 32 && !IN_TEXTS.has(one));
 
 const COMMENTS = "(?:<!--.*?-->\\s*)*";
-const HTML = new RegExp(`^(<\\?xml[^>]*>\\s*)?${COMMENTS}<(!doctype html|html)[\\s>]`, "is");
+/** What a page begins with; `html` and `head` need not be written. */
+const HTML = new RegExp(
+  `^(<\\?xml[^>]*>\\s*)?${COMMENTS}<(!doctype html|html|head|title|meta|body)[\\s>]`,
+  "is",
+);
+/** A part of a page, which its name tells from a text that begins with a tag. */
+const PART = new RegExp(`^${COMMENTS}<[a-z][a-z\\d]*[\\s>]`, "is");
 /** An XML file: its first line says so, or its first element. */
 const XML = new RegExp(
   `^(<\\?xml|${COMMENTS}(<!doctype[^>]*>\\s*)?<(svg\\b|[a-z][^\\s<>]*\\s[^<>]*xmlns\\b))`,
@@ -82,7 +88,7 @@ export async function kindOf(name, buffer) {
     throw refusal("a PDF, which has no paragraphs", "import the document that it was made of");
   if (/^\{\\rtf\d?(?![a-z])/.test(begin)) return "rtf";
   if (/\.(docx|epub|odt)$/i.test(name)) throw new Error("it is no zip file");
-  if (HTML.test(begin)) return "html";
+  if (HTML.test(begin) || (/\.x?html?$/i.test(name) && PART.test(begin))) return "html";
   if (XML.test(begin))
     throw refusal(/<svg\b/i.test(begin) ? "a picture (SVG)" : "an XML file, which is not known here");
   if (/\.(json|lorebook|story|scenario)$/i.test(name) || /^(\{\s*"[^"\n]*"\s*:|\[\s*\{\s*")/.test(begin))

@@ -31,7 +31,7 @@ export function keysOf(value, warn) {
     const key = one.replaceAll(/\s*\n\s*/g, " ").trim();
     if (!key) return [];
     const { made, why } = keyOf(key);
-    if (why) warn(`its key ${shown(key)} ${why}`);
+    if (why) warn(`its key ${shown(key)} is left out: it ${why}`);
     return made ?? [];
   });
   if (keys.length > MOST) warn(`it has ${keys.length} keys; the first ${MOST} are used`);

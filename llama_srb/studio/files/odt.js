@@ -2,6 +2,7 @@
 
 import { run } from "./emphasis.js";
 import { byLines, callOf, rowOf, textIn, textOfNotes } from "./paragraphs.js";
+import { inSigns, signFontOf } from "./symbols.js";
 import { allOf, childOf, inParts, pauses, readXml } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -9,7 +10,7 @@ import { unzipped } from "./zip.js";
 /** @import { Paragraph } from "./paragraphs.js" */
 
 /** @typedef {{name: string, above: string | null, italic: boolean | null, bold: boolean | null,
-      isHidden: boolean | null}} Style */
+      isHidden: boolean | null, font: string | null}} Style `font`: of signs */
 /** @typedef {{isNumbered: boolean, start: number}} Level of a list */
 /** An item of a list, which takes one paragraph.
     @typedef {{style: string, level: number, number: number, isTaken: boolean}} Item */
@@ -57,7 +58,7 @@ function learnStyles({ styles, lists }, parsed) {
 /** @type {(one: Element) => [string, Style]} */
 function styleOf(one) {
   const looks = childOf(one, "text-properties");
-  const [slant, weight, display] = ["font-style", "font-weight", "display"].map((name) =>
+  const [slant, weight, display, font] = ["font-style", "font-weight", "display", "font-name"].map((name) =>
     attribute(looks, name),
   );
   const id = attribute(one, "name") ?? "";
@@ -69,6 +70,7 @@ function styleOf(one) {
       italic: slant === null ? null : slant !== "normal",
       bold: weight === null ? null : weight === "bold" || Number(weight) >= 600,
       isHidden: display === null ? null : display === "none",
+      font: font === null ? null : signFontOf(font),
     },
   ];
 }
@@ -180,20 +182,24 @@ function markOf({ item, lists }, isQuote) {
   return isNumbered ? { kind: "number", level: item.number } : { kind: "bullet", level: 0 };
 }
 
-/** @type {(styles: Style[], outer: Run) => Run} */
-const lookOf = (styles, outer) =>
-  run(
+/** @typedef {Run & {font?: string}} Look */
+
+/** @type {(styles: Style[], outer: Look) => Look} */
+const lookOf = (styles, outer) => ({
+  ...run(
     "",
     styles.find(({ italic }) => italic !== null)?.italic ?? outer.italic,
     styles.find(({ bold }) => bold !== null)?.bold ?? outer.bold,
-  );
+  ),
+  font: styles.find(({ font }) => font !== null)?.font ?? outer.font,
+});
 
-/** @type {(reader: Reader, element: Element, line: Line, look: Run) => void} */
+/** @type {(reader: Reader, element: Element, line: Line, look: Look) => void} */
 function readInline(reader, element, line, look) {
   /** @type {(text: string, isSign?: boolean) => void} */
   const add = (text, isSign = true) => void line.runs.push({ ...look, text, isSign });
   for (const child of element.childNodes) {
-    if (child instanceof Text) add(child.data, false);
+    if (child instanceof Text) add(inSigns(child.data, look.font), false);
     if (!(child instanceof Element) || LEFT_OUT.has(child.localName) || isHidden(reader, child)) continue;
     const name = child.localName;
     if (name === "s") add(" ".repeat(Math.min(1000, Number(attribute(child, "c") ?? 1))));

@@ -122,5 +122,14 @@ function begun(runs) {
   return runs.slice(first).map((one, i) => (i ? one : { ...one, text: one.text.trimStart() }));
 }
 
+/** A line's words as a title has them: without its marks, its escapes and the calls of notes.
+    @type {(line: string) => string} */
+export const plainOf = (line) =>
+  blockOf(line)
+    .runs.map(({ text }) => text)
+    .join("")
+    .replaceAll(CALL, "")
+    .trim();
+
 /** @type {(number: number) => string} */
 export const callOf = (number) => `[^${number}]`;

@@ -2,6 +2,7 @@
 
 import { run } from "./emphasis.js";
 import { callOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
+import { inSigns, signFontOf } from "./symbols.js";
 import { pauses } from "./xml.js";
 
 /** @import { Run } from "./emphasis.js" */
@@ -18,6 +19,7 @@ import { pauses } from "./xml.js";
     @property {State[]} outer
     @property {string} charset
     @property {Map<number, string>} fonts charsets
+    @property {Map<number, string>} signs fonts of signs
     @property {number} font the usual one
     @property {Map<number, string>} styles names
     @property {number[]} bytes of characters that are written as bytes, which may belong together
@@ -125,6 +127,7 @@ export async function fromRtf(buffer) {
     outer: [],
     charset: "windows-1252",
     fonts: new Map(),
+    signs: new Map(),
     font: -1,
     styles: new Map(),
     bytes: [],
@@ -177,14 +180,17 @@ function group(reader, brace) {
   const before = reader.outer.pop();
   if (!before) return;
   const { to } = reader.state;
-  if (to === "style" && before.to === "styles")
-    reader.styles.set(reader.number, reader.collected.replace(/;$/, "").trim());
+  if (to === "style" && before.to === "styles") reader.styles.set(reader.number, nameOf(reader));
+  if (to === "font" && before.to === "fonts") reader.signs.set(reader.number, signFontOf(nameOf(reader)));
   if (to === "label" && before.to !== "label") {
     reader.label = reader.collected.trim();
     reader.collected = "";
   }
   reader.state = before;
 }
+
+/** @type {(reader: Reader) => string} */
+const nameOf = ({ collected }) => collected.replace(/;$/, "").trim();
 
 /** @type {(reader: Reader, word: string, value: number | null, isStarred: boolean) => void} */
 function control(reader, word, value, isStarred) {
@@ -250,7 +256,8 @@ function symbol(reader, sign) {
 /** A character by its number; what follows for older programs is skipped.
     @type {(reader: Reader, value: number) => void} */
 function unicode(reader, value) {
-  written(reader, String.fromCharCode(value < 0 ? value + 0x10000 : value), true);
+  const one = String.fromCharCode(value < 0 ? value + 0x10000 : value);
+  written(reader, inSigns(one, reader.signs.get(reader.state.font)), true);
   reader.left = reader.state.skip;
 }
 
@@ -262,9 +269,12 @@ function byte(reader, value) {
 
 /** @type {(reader: Reader) => void} */
 function flushBytes(reader) {
-  if (!reader.bytes.length) return;
-  const charset = reader.fonts.get(reader.state.font) ?? reader.charset;
-  const text = new TextDecoder(charset).decode(new Uint8Array(reader.bytes));
+  const { bytes, charset, fonts, signs, state } = reader;
+  if (!bytes.length) return;
+  const font = signs.get(state.font);
+  const text = font
+    ? inSigns(String.fromCharCode(...bytes), font, true)
+    : new TextDecoder(fonts.get(state.font) ?? charset).decode(new Uint8Array(bytes));
   reader.bytes = [];
   written(reader, text, true);
 }
@@ -274,14 +284,14 @@ function written(reader, text, isSign = false) {
   let words = text;
   if (!isSign) {
     const skipped = Math.min(reader.left, words.length);
-    words = words.slice(skipped);
+    words = inSigns(words.slice(skipped), reader.signs.get(reader.state.font), true);
     reader.left -= skipped;
   }
   const { to, hidden, italic, bold } = reader.state;
   if (!words || hidden) return;
   if (to === "text") reader.runs.push(run(words, italic, bold));
   else if (to === "note") reader.notes.at(-1)?.push(run(words.replaceAll("\n", " "), italic, bold));
-  else if (to === "style" || to === "label") reader.collected += words;
+  else if (to === "style" || to === "label" || to === "font") reader.collected += words;
 }
 
 /** Ends a paragraph.

@@ -3,7 +3,7 @@
 import { blockOf, runsOf } from "./emphasis.js";
 import { GENERATOR } from "./epub.js";
 import { htmlOf, runsHtml, SPACED } from "./html.js";
-import { CALL, notesOf } from "./paragraphs.js";
+import { notesOf, plainOf } from "./paragraphs.js";
 import { escaped, pauses } from "./xml.js";
 import { zipped } from "./zip.js";
 
@@ -66,14 +66,8 @@ function chaptersOf(text) {
 
 /** @type {(lines: string[]) => string} */
 function titleOf(lines) {
-  const { kind, runs } = blockOf(lines.find((one) => one.trim()) ?? "");
-  return kind === "heading"
-    ? runs
-        .map(({ text }) => text)
-        .join("")
-        .replace(CALL, "")
-        .trim()
-    : "";
+  const line = lines.find((one) => one.trim()) ?? "";
+  return blockOf(line).kind === "heading" ? plainOf(line) : "";
 }
 
 /** @type {(about: About, title: string, head: string, body: string) => string} */

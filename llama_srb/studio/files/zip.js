@@ -52,6 +52,9 @@ function sound(work) {
   }
 }
 
+/** @type {(data: DataView) => boolean} */
+const begins = (data) => data.byteLength >= 4 && data.getUint32(0, true) === LOCAL;
+
 /** Where the central directory has each path.
     @type {(buffer: ArrayBuffer) => Map<string, number>} */
 function entriesOf(buffer) {
@@ -59,7 +62,8 @@ function entriesOf(buffer) {
   let at = buffer.byteLength - 22;
   const first = Math.max(0, buffer.byteLength - LONGEST_COMMENT);
   while (at >= first && data.getUint32(at, true) !== END) at--;
-  if (at < first) throw new Error("it is no zip file");
+  if (at < first)
+    throw new Error(begins(data) ? "it is incomplete: its end is missing" : "it is no zip file");
   const entries = new Map();
   let entry = data.getUint32(at + 16, true);
   for (let left = data.getUint16(at + 10, true); left > 0; left--) {

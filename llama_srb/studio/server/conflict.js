@@ -1,12 +1,13 @@
 // A story that was changed here and on another device: both texts, and which of them goes on.
 
 import { session } from "../story/session.js";
-import { textOf } from "../story/tree.js";
+import { countOfWords, textOf, wordDiff } from "../story/tree.js";
 import { Button, html, useChanges } from "../ui/ui.js";
 import { decide } from "./sync.js";
 
 const BEFORE = 120; // characters that both have, before the first difference
 const SHOWN = 1200;
+const COMPARED = 2 * SHOWN; // so that what is shown ends before what is compared
 
 export function Conflict() {
   useChanges("server", "text");
@@ -14,6 +15,7 @@ export function Conflict() {
   if (conflict?.remote.id !== story.id) return null;
   const [here, there] = [textOf(story), textOf(conflict.remote)];
   const from = Math.max(0, firstDifference(here, there) - BEFORE);
+  const words = wordDiff(here.slice(from, from + COMPARED), there.slice(from, from + COMPARED));
   /** @type {[title: string, text: string, changed: number, isOther: boolean][]} */
   const sides = [
     ["On this device", here, story.changed, false],
@@ -29,14 +31,21 @@ export function Conflict() {
       }</p>
     <div class="sides">${sides.map(
       ([title, text, changed, isOther]) => html`<article key=${title} aria-label=${title}>
-      <h3>${title}</h3><small>${new Date(changed).toLocaleString()} · ${words(text)} words</small>
-      <p class="text">${from > 0 && "…"}${text.slice(from, from + SHOWN)}</p>
+      <h3>${title}</h3><small>${new Date(changed).toLocaleString()} · ${countOfWords(text)} words</small>
+      <p class="text">${from > 0 && "…"}${marked(words, isOther ? "new" : "gone")}</p>
       <${Button} label=${isOther ? "Go on with the other one" : "Go on with this one"}
         onClick=${() => decide(isOther)} /></article>`,
     )}</div></section>`;
 }
 
-const words = (text) => (text.match(/\S+/g) ?? []).length;
+/** One side's words, of which those are marked that the other one does not have. */
+function marked(words, own) {
+  let length = 0;
+  const shown = words.filter(([kind]) => kind === "same" || kind === own);
+  return shown
+    .filter(([, word]) => (length += word.length) <= SHOWN)
+    .map(([kind, word]) => (kind === own ? html`<mark>${word}</mark>` : word));
+}
 
 function firstDifference(a, b) {
   let i = 0;

@@ -91,13 +91,14 @@ export function Status() {
   const tokens = runs.reduce((sum, run) => sum + run.tokens, 0);
   const seconds = runs.length ? (performance.now() - Math.min(...runs.map((run) => run.began))) / 1000 : 0;
   const queued = runs.find((run) => run.position)?.position;
-  const { prompt } = session;
+  const { prompt, guessed } = session;
   const { cells, cells_used, cells_shared, queued: waiting } = server.engine ?? {};
   const place = queued ? `place ${queued} in the queue` : waiting > 0 && `${waiting} in the queue`;
   const context = model()?.meta?.context;
   const figures = {
     Speed: seconds > 0.3 && `${Math.round(tokens / seconds)} tokens/s`,
     Prompt: prompt && `${prompt.cached} of ${prompt.tokens} tokens cached`,
+    Guessed: guessed && `${guessed.right} of ${guessed.tokens} tokens were right`,
     Context: prompt && context && `${prompt.tokens} of ${context} tokens`,
     Cells: cells && `${cells_used} of ${cells} cells, ${cells_shared} saved by sharing`,
   };

@@ -7,12 +7,13 @@
 import { finished, leaveAll } from "../candidates/stopping.js";
 import { ours } from "../files/exchange.js";
 import { moveCaret } from "../story/carets.js";
+import { beginOf } from "../story/finding.js";
 import { list, REMOVED, replaceOpen } from "../story/library.js";
 import { lay, merge, withTokens } from "../story/merge.js";
 import { fail, session } from "../story/session.js";
 import * as store from "../story/store.js";
 import { duties } from "../story/tabs.js";
-import { checkFormat, hashed, newId, textOf, titled } from "../story/tree.js";
+import { checkFormat, hashed, isUnnamed, newId, shownName, textOf, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { call, send } from "./api.js";
@@ -20,6 +21,7 @@ import { call, send } from "./api.js";
 const EVERY_MS = 10_000; // to learn of other devices
 const QUIET_MS = 2000; // after a change, until it is sent
 const PATH = "v1/stories";
+const CHANGED = 412; // the server's answer where a story has another version by now
 
 /** @import { Head, Story } from "../story/tree.js" */
 
@@ -123,10 +125,21 @@ async function tried(id, head, entry) {
     return isEqual;
   } catch (error) {
     if (isAway(error)) throw error;
-    if (id === session.story?.id && !sharing.refused.has(id)) fail(error); // the writer may go on, but knows
-    sharing.refused.set(id, { name: (head ?? entry)?.name ?? "", message: error.message });
+    if (error.status === CHANGED) {
+      later(QUIET_MS); // another device was faster: the next round reads what it has sent
+      return false;
+    }
+    const isOpen = id === session.story?.id;
+    if (isOpen && !sharing.refused.has(id)) fail(error); // the writer may go on, but knows
+    sharing.refused.set(id, { name: await nameOf(id, head, entry), message: error.message });
     return false;
   }
+}
+
+/** @type {(id: string, head?: Head, entry?: Listed) => Promise<string>} */
+async function nameOf(id, head, entry) {
+  if (id === session.story?.id) return shownName(session.story);
+  return (head && isUnnamed(head) && (await beginOf(head))) || ((head ?? entry)?.name ?? "");
 }
 
 /** Makes a story equal in both places; false if that has to wait.
@@ -293,9 +306,9 @@ export async function decide(isOther) {
   const mine = session.story;
   const { story, paths } = merge(mine, remote);
   if (isOther) {
-    const { parts, scraps, banned } = merge(remote, mine).story;
+    const { parts, scraps, origins, banned } = merge(remote, mine).story;
     const { nodes: _, id: __, root: ___, ...others } = remote;
-    Object.assign(story, others, { parts, scraps, banned });
+    Object.assign(story, others, { parts, scraps, origins, banned });
   }
   const [path, text] = isOther ? [paths.theirs, textOf(remote)] : [paths.mine, textOf(mine)];
   lay(story, path, text);
@@ -305,6 +318,6 @@ export async function decide(isOther) {
 
 /** @type {(story: Story) => Promise<void>} */
 async function keepBeside({ base: _, ...story }) {
-  await store.replace({ ...story, id: newId(), name: titled(story.name, " (other version)") });
+  await store.replace({ ...story, id: newId(), name: titled(shownName(story), " (other version)") });
   await list();
 }

@@ -3,8 +3,18 @@
 import { Banned } from "../candidates/banning.js";
 import { ModelChoice } from "../server/models.js";
 import { DEFAULTS, session, setting } from "../story/session.js";
-import { aboutOf, labelOf, NumberField, RowField, Samplers, Structure, without } from "../ui/fields.js";
+import {
+  aboutOf,
+  Explained,
+  labelOf,
+  NumberField,
+  RowField,
+  Samplers,
+  Structure,
+  without,
+} from "../ui/fields.js";
 import { html, useChanges } from "../ui/ui.js";
+import { Away } from "./away.js";
 import { Best } from "./best.js";
 import { Length } from "./lengths.js";
 import { Presets } from "./presets.js";
@@ -19,15 +29,17 @@ export function Controls() {
       <${NumberField} label="Candidates" low=${1} high=${64} value=${settings.n}
         set=${(n) => setting({ n: n ?? DEFAULTS.n })} />
       <${Length} />
-      <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
-        about="Other words that could stand in the place of each, to look at and to choose"
-        set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} />
+      <${Explained} about="Other words that could stand in the place of each, to look at and to choose.">
+        <${NumberField} label="Alternatives per token" low=${0} high=${20} value=${settings.alternatives}
+        set=${(n) => setting({ alternatives: n ?? DEFAULTS.alternatives })} /><//>
     </fieldset>
     <${Best} />
     <${Banned} />
-    <label class="field" title="A candidate ends before the first of them">Stop strings, one a line
+    <${Away} />
+    <${Explained} about="A candidate ends before the first of them.">
+      <label class="field">Stop strings, one a line
       <textarea rows="2" value=${settings.stop}
-        onInput=${(event) => setting({ stop: event.target.value })}></textarea></label>
+        onInput=${(event) => setting({ stop: event.target.value })}></textarea></label><//>
     <${Samplers} rows=${fields?.samplers} full=${settings.full} setFull=${(full) => setting({ full })}
       One=${Field} />
     <${Structure} structure=${settings.structure} put=${(structure) => setting({ structure })}

@@ -1,7 +1,7 @@
 // How long a candidate is: so many tokens, or to the end of a sentence or paragraph, which the server finds.
 
 import { DEFAULTS, session, setting } from "../story/session.js";
-import { NumberField } from "../ui/fields.js";
+import { Explained, NumberField } from "../ui/fields.js";
 import { html } from "../ui/ui.js";
 
 export const KINDS = { tokens: "tokens", sentences: "sentences", paragraphs: "paragraphs" };
@@ -41,8 +41,8 @@ export function Length() {
       </select></label>
     ${
       length.kind === KINDS.tokens &&
-      html`<${NumberField} label="Tokens each" low=${1} value=${max_tokens}
-        about="A token is a short word or a part of a long one"
-        set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} />`
+      html`<${Explained} about="A token is a short word or a part of a long one.">
+        <${NumberField} label="Tokens each" low=${1} value=${max_tokens}
+        set=${(n) => setting({ max_tokens: n ?? DEFAULTS.max_tokens })} /><//>`
     }`;
 }

@@ -125,11 +125,15 @@ function textIn({ chain }, most = Infinity) {
   return text.slice(0, most);
 }
 
+/** What stands for a text without a letter.
+    @type {(text: string) => string} */
+const blankNamed = (text) => (text.includes("\n") ? "(a line break)" : text ? "(a space)" : "(empty)");
+
 function Leaf({ place, path, focus, found, setHere }) {
   const { node } = place;
   const [x, y] = point(place);
-  const label =
-    textIn(place, TITLE).trim().replace(/\s+/g, " ") || (node.parent ? "(empty)" : "(the beginning)");
+  const text = textIn(place, TITLE);
+  const label = text.trim().replace(/\s+/g, " ") || (node.parent ? blankNamed(text) : "(the beginning)");
   const short = label.length > LABEL ? `${label.slice(0, LABEL).replace(/\s\S*$/, "")}…` : label;
   const sign = (node.bookmark ? "★ " : "") + (node.folded ? `+${node.children.length} ` : "");
   const kind = [

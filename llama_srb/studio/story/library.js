@@ -4,13 +4,13 @@ import { partsOf } from "../background/parts.js";
 import { changeParts } from "../background/reads.js";
 import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
 import { followModel } from "../server/models.js";
-import { commit, placeOfCaret, recall } from "../text/history.js";
+import { commit, keepSteps, placeOfCaret, recall } from "../text/history.js";
 import { changed } from "../ui/ui.js";
 import { caretOf, keepCaret } from "./carets.js";
-import { fail, nameStory, refresh, say, session, setPoint } from "./session.js";
+import { fail, nameByItsWords, nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { newStory, pathTo, placeAfter, withoutReturns } from "./tree.js";
+import { newStory, pathTo, placeAfter, shownName, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
 /** @import { Shown } from "./session.js" */
@@ -47,6 +47,7 @@ export async function openStory(id) {
   const turn = ++opening;
   if (id === session.story?.id) await finished(leaveAll);
   commit();
+  keepSteps();
   const at = session.story?.changed;
   if (!(await store.flush())) return; // what is stored is older than what is here
   const story = await store.load(id).catch(fail);
@@ -70,6 +71,8 @@ watchTabs({
   async give() {
     await finished();
     commit();
+    keepPlace(); // with which the other tab shows the candidates there
+    await keepSteps();
     return store.flush();
   },
   reopen: () => openStory(session.story.id),
@@ -94,6 +97,7 @@ globalThis.document?.addEventListener("visibilitychange", keepPlace); // a phone
 function show(story, steps = null) {
   stopAll();
   keepPlace();
+  keepSteps();
   session.elsewhere = false;
   hold(story.id);
   Object.assign(session, { story, error: null, compare: null, prompt: null, reads: null });
@@ -154,10 +158,9 @@ export async function addLore({ lore, off }) {
   await writeHere();
   const { story } = session;
   changeParts({ lore: [...partsOf(story).lore, ...lore] });
-  const left = off ? `, ${off} that are off left out` : "";
-  say(
-    `${lore.length} ${lore.length === 1 ? "entry" : "entries"} added to the lore of “${story.name}”${left}`,
-  );
+  const left = off ? `; ${off} more ${off === 1 ? "is" : "are"} off and left out` : "";
+  const added = `${lore.length} ${lore.length === 1 ? "entry" : "entries"} added`;
+  say(`${added} to the lore of “${shownName(story)}”${left}`);
 }
 
 /** Moves the open story to the trash. */
@@ -166,6 +169,7 @@ export async function discard() {
   const { story } = session;
   await finished(leaveAll); // or what still streams would change it again
   commit();
+  nameByItsWords(); // the list of the trash does not read it
   story.trashed = Date.now(); // what is typed until another story is open goes into the trash, too
   await mark(story);
   if (session.story === story)

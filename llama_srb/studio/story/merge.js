@@ -4,6 +4,7 @@
 // in the other one, too; its parts have the same names there.
 
 import { partsOf, readParts } from "../background/parts.js";
+import { united } from "./passages.js";
 import { cutAt, move, newId, pathTo, raise, spellings, split, textOf } from "./tree.js";
 
 /** @import { Entry, Parts } from "../background/parts.js" */
@@ -129,6 +130,7 @@ export function merge(mine, theirs) {
   if (others.length) story.parts = { ...partsOf(mine), lore: [...lore, ...others] };
   const passages = theirs.scraps.filter((text) => !mine.scraps.includes(text));
   story.scraps = [...mine.scraps, ...passages];
+  story.origins = united(mine, theirs);
   const phrases = linesOf(theirs).filter((line) => !linesOf(mine).includes(line));
   if (phrases.length) story.banned = [...linesOf(mine), ...phrases].join("\n");
   const hasGrown = others.length + passages.length + phrases.length > 0;

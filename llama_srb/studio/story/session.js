@@ -3,7 +3,7 @@
 
 import { changed } from "../ui/ui.js";
 import * as store from "./store.js";
-import { childrenOf, firstWords, isBlank, isUnnamed, pathTo, textOf } from "./tree.js";
+import { childrenOf, isBlank, pathTo, shownName, textOf } from "./tree.js";
 
 /** @import { Entry } from "../background/parts.js" */
 /** @import { Run } from "../candidates/asking.js" */
@@ -68,6 +68,7 @@ import { childrenOf, firstWords, isBlank, isUnnamed, pathTo, textOf } from "./tr
     @property {Shown | null} error
     @property {Settings} settings
     @property {{tokens: number, cached: number} | null} prompt the last prefilled one
+    @property {{tokens: number, right: number} | null} guessed by the last request
     @property {Reads | null} reads
     @property {string | null} exact the last prompt that the server has shown
     @property {string | null} refused why the server cannot make the prompt
@@ -116,6 +117,7 @@ export const session = {
   error: null,
   settings: { ...DEFAULTS, ...store.read("studio.settings", {}) },
   prompt: null,
+  guessed: null,
   reads: null,
   exact: null,
   refused: null,
@@ -247,8 +249,8 @@ export async function nameStory(fields) {
 
 /** Names a story that has no name yet after its first words. */
 export function nameByItsWords() {
-  const words = isUnnamed(session.story) && firstWords(textOf(session.story));
-  if (words) nameStory({ name: words });
+  const name = shownName(session.story);
+  if (name !== session.story.name) nameStory({ name });
 }
 
 /** Shows the text of the story, with the caret at its end or at the given place.

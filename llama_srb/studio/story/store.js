@@ -125,10 +125,12 @@ export function keepAsIs(story, some = []) {
 }
 
 /** Writes undo steps of a story. If the browser refuses, only undo after a reload is lost.
-    @type {(steps: {story: string}) => void} */
-export function keepHistory(steps) {
+    @type {(steps: {story: string}) => Promise<void>} */
+export async function keepHistory(steps) {
   try {
-    database.transaction("history", "readwrite").objectStore("history").put(steps);
+    const work = database.transaction("history", "readwrite");
+    work.objectStore("history").put(steps);
+    await over(work);
   } catch {}
 }
 

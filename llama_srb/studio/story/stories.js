@@ -8,13 +8,19 @@ import { beginOf, forget, openPlace, search } from "./finding.js";
 import { createStory, openStory, rename } from "./library.js";
 import { session } from "./session.js";
 import { Trash } from "./trash.js";
-import { isUnnamed, TITLE } from "./tree.js";
+import { isUnnamed, shownName, TITLE } from "./tree.js";
 
 export function Stories({ toText }) {
   useChanges("story", "stories");
   const { story } = session;
+  const name = shownName(story);
+  /** Opens a story, and leads to its text. */
+  const by = (open) => async (event) => {
+    await open();
+    toText(event);
+  };
   return html`
-    <label class="field">Name <input key=${story.id} maxlength=${TITLE} defaultValue=${story.name}
+    <label class="field">Name <input key=${`${story.id} ${name}`} maxlength=${TITLE} defaultValue=${name}
       onChange=${(event) => rename({ name: event.target.value.trim() || "Untitled" })} /></label>
     <label class="field">Tags <input key=${story.id} defaultValue=${story.tags ?? ""}
       placeholder="fox, winter"
@@ -24,25 +30,25 @@ export function Stories({ toText }) {
         onChange=${(event) => rename({ lang: event.target.value || undefined })}>
         <option value="">the browser’s</option>
         ${languages(story.lang).map(
-          (lang) => html`<option key=${lang} value=${lang}>${nameOf(lang)}</option>`,
+          (lang) => html`<option key=${lang} value=${lang}>${languageOf(lang)}</option>`,
         )}
       </select></div>
     <div class="tools">
-      <${Button} label="New story" onClick=${() => createStory()} />
-      <${Button} label="New chat" onClick=${() => createStory("Chat", "chat")} />
+      <${Button} label="New story" onClick=${by(() => createStory())} />
+      <${Button} label="New chat" onClick=${by(() => createStory("Chat", "chat"))} />
     </div>
-    <${Files} />
+    <${Files} toText=${toText} />
     <${Backup} />
-    <${Search} toText=${toText} />
+    <${Search} by=${by} />
     <ul class="list">${session.stories.map(
       (head) => html`<li key=${head.id}>
       <button type="button" aria-current=${head.id === story.id ? "true" : undefined}
-        onClick=${() => openStory(head.id)}>
+        onClick=${by(() => openStory(head.id))}>
         <${Name} head=${head} />
         <small>${facts(...aboutOf(head))}</small>
         </button></li>`,
     )}</ul>
-    <${Trash} />`;
+    <${Trash} by=${by} />`;
 }
 
 const LANGUAGES =
@@ -52,7 +58,7 @@ const LANGUAGES =
 /** The languages to choose from, and the one that a story has. */
 const languages = (own) => [...new Set([...LANGUAGES.split(" "), ...(own ? [own] : [])])];
 const names = new Intl.DisplayNames("en", { type: "language" });
-const nameOf = (lang) => `${names.of(lang)} (${lang})`;
+const languageOf = (lang) => `${names.of(lang)} (${lang})`;
 
 const facts = (...all) => all.filter(Boolean).join(" · ");
 
@@ -70,16 +76,17 @@ const SHOW_MS = 150; // between what is shown of a search that goes on
 /** The name of a story; one that has none shows its first words. */
 function Name({ head }) {
   const [begin, setBegin] = useState("");
-  const { name, changed } = head.id === session.story.id ? session.story : head;
-  const isBare = isUnnamed({ name });
+  const { id, name, changed } = head;
+  const isOpen = id === session.story.id;
+  const isBare = !isOpen && isUnnamed(head);
   useEffect(() => {
     if (isBare) beginOf(head).then(setBegin);
-  }, [head.id, changed, isBare]);
-  return html`<strong dir="auto">${(isBare && begin) || name}</strong>`;
+  }, [id, changed, isBare]);
+  return html`<strong dir="auto">${isOpen ? shownName(session.story) : (isBare && begin) || name}</strong>`;
 }
 
 /** Searches all stories while the words are typed: names, tags, the texts and every branch. */
-function Search({ toText }) {
+function Search({ by }) {
   const [found, setFound] = useState(null);
   const latest = useRef(); // the search whose places are wanted
   useEffect(
@@ -104,17 +111,13 @@ function Search({ toText }) {
     }
     if (latest.current === one) setFound({ ...one, isOver: true });
   };
-  const go = (place) => async (event) => {
-    await openPlace(place);
-    toText(event);
-  };
   return html`<input type="search" aria-label="Search all stories" placeholder="Search all stories"
     onInput=${seek} />
     ${
       found &&
       html`<ul class="list" aria-label="Found">${found.places.map(
         (place) => html`<li key=${`${place.story.id} ${place.id ?? ""} ${place.at}`}>
-        <button type="button" onClick=${go(place)}>
+        <button type="button" onClick=${by(() => openPlace(place))}>
         <${Name} head=${place.story} /><${Context} place=${place} /></button></li>`,
       )}</ul><p class="hint" role="status">${summary(found)}</p>`
     }`;

@@ -2,11 +2,12 @@
 
 import { html, isComposing, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 import { nameStory, session } from "./session.js";
-import { TITLE } from "./tree.js";
+import { shownName, TITLE } from "./tree.js";
 
 export function Title() {
   useChanges("story", "stories");
-  const { id, name } = session.story;
+  const { id } = session.story;
+  const name = shownName(session.story);
   const [editing, setEditing] = useState(null); // the id of the story whose title is edited
   const field = useRef();
   useEffect(() => void (document.title = `${name} · llama-srb studio`), [name]);

@@ -6,6 +6,7 @@
 // keeps its text; only the piece that the writer is typing grows before its tail.
 
 import { unescaped } from "../files/emphasis.js";
+import { plainOf } from "../files/paragraphs.js";
 
 /** @import { Parts } from "../background/parts.js" */
 
@@ -20,6 +21,7 @@ import { unescaped } from "../files/emphasis.js";
     @property {string} current the end of the text
     @property {string} system prompt of a chat
     @property {string[]} scraps the shelf
+    @property {[source: string, text: string][][]} [origins] its passages in pieces, if not all the writer's
     @property {string | null} model the name of the chosen one; null: the server's default
     @property {Record<string, TreeNode>} nodes by their ids
     @property {string} [tags]
@@ -133,9 +135,23 @@ const UNNAMED = new Set(["Untitled", "Chat"]);
     @type {(head: {name: string}) => boolean} */
 export const isUnnamed = ({ name }) => UNNAMED.has(name);
 
-/** The first words of a text, without the marks of a heading, for a story that has no name.
+/** The first words of a text, plain, for a story that has no name; a line of marks alone has none.
     @type {(text: string) => string} */
-export const firstWords = (text) => /^[\s#]*(.{0,40}\S)(?!\S)/.exec(text)?.[1] ?? "";
+export function firstWords(text) {
+  for (const [line] of text.matchAll(/^.*[^\s#>*-].*$/gm)) {
+    const words = plainOf(line);
+    if (words) return /^(.{0,40}\S)(?!\S)/.exec(words)?.[1] ?? "";
+  }
+  return "";
+}
+
+/** How many words a text has; signs alone, as those of a heading, an item or a scene break, are none.
+    @type {(text: string) => number} */
+export const countOfWords = (text) => (text.match(/[\p{L}\p{N}]\S*/gu) ?? []).length;
+
+/** The name that a story shows everywhere: its own, or its first words.
+    @type {(story: Story) => string} */
+export const shownName = (story) => (isUnnamed(story) && firstWords(textOf(story))) || story.name;
 
 /** @type {(name?: string, kind?: string) => Story} */
 export function newStory(name = "Untitled", kind = "story") {
@@ -388,15 +404,30 @@ export const isBlank = ({ source, text }) => source === "user" && /^[ \t]*$/.tes
 export const goesOn = (story, { id }) =>
   childrenOf(story, id).some((child) => child.children.length || !isBlank(child));
 
-/** The first node behind a node on the path, without spaces that were held back before the caret `at`.
-    @type {(story: Story, id: string, at: number) => TreeNode | undefined} */
-export function behind(story, id, at) {
+/** The nodes behind a node on the path: spaces that were held back before the caret `at`, and the first other
+    one.
+    @type {(story: Story, id: string, at: number) => {held?: TreeNode, next?: TreeNode}} */
+function nextTo(story, id, at) {
   const path = pathTo(story);
   const i = path.findIndex((node) => node.id === id);
-  const [next, other] = path.slice(i + 1);
-  const isHeld = next && isBlank(next) && (!other || at >= textOf(story, next.id).length);
-  return isHeld ? other : next;
+  const [next, other] = i < 0 ? [] : path.slice(i + 1);
+  const isHeld = next && isBlank(next) && (!other || at === textOf(story, next.id).length);
+  return isHeld ? { held: next, next: other } : { next };
 }
+
+/** The first node behind a node on the path, without spaces that were held back before the caret `at`.
+    @type {(story: Story, id: string, at: number) => TreeNode | undefined} */
+export const behind = (story, id, at) => nextTo(story, id, at).next;
+
+/** The space that the writer has typed behind the word with which a node ends, before the caret `at`.
+    @type {(story: Story, id: string, at: number) => TreeNode | null} */
+export function spaceBehind(story, id, at) {
+  const { held } = nextTo(story, id, at);
+  return held?.text && /\S$/.test(textOf(story, id)) ? held : null;
+}
+
+/** @type {(story: Story, id: string, at: number) => boolean} */
+export const isSpaced = (story, id, at) => spaceBehind(story, id, at) !== null;
 
 /** The text from a node on the path to its end.
     @type {(story: Story, node: TreeNode | null | undefined) => string} */

@@ -12,6 +12,7 @@ const ABOUT = {
   bias_prompt: "Each text is first a free answer; behind this text it goes on, with the structure",
   other: 'Fields that have no place above, as samplers = ["top_k"]',
 };
+const SEARCHES = { "": "as the memory says", words: "words", meaning: "meaning", hybrid: "both" };
 const POSITIONS = { turn: "before the user's text", prelude: "behind the prelude" };
 
 export function DraftForm() {
@@ -120,6 +121,10 @@ function Recall() {
       <label class="field"><span>They stand</span>
         <select value=${recall.position} onChange=${(event) => put("position", event.target.value)}>
         ${Object.entries(POSITIONS).map(([name, label]) => html`<option value=${name}>${label}</option>`)}
+        </select></label>
+      <label class="field"><span>They are found by</span>
+        <select value=${recall.search ?? ""} onChange=${(event) => put("search", event.target.value || null)}>
+        ${Object.entries(SEARCHES).map(([name, label]) => html`<option value=${name}>${label}</option>`)}
         </select></label>
       <label class="check"><input type="checkbox" checked=${recall.store_prompts}
         onChange=${(event) => put("store_prompts", event.target.checked)} />${" "}

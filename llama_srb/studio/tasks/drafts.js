@@ -13,6 +13,7 @@ const NO_RECALL = {
   retrieve_prompts: null,
   store_prompts: false,
   position: "turn",
+  search: null,
 };
 
 /** The draft of a configured task. samplers: the names of fields that the form has, beside NUMBERS. */
@@ -103,14 +104,16 @@ export function tomlOf(draft) {
 
 const isGiven = (value) => !["", null, undefined].includes(value) && value.length !== 0;
 
-function recallOf({ memory, retrieve, retrieve_prompts, store_prompts, position, pre_filter, post_filter }) {
+function recallOf(recall) {
+  const { memory, retrieve, retrieve_prompts, store_prompts, position, search } = recall;
   if (!memory) return "";
   const numbers = Object.entries({ retrieve, retrieve_prompts }).filter(([, value]) => value !== null);
   const pairs = [
     ...pairsOf({ memory, ...Object.fromEntries(numbers), ...(store_prompts && { store_prompts }) }),
     ...(position === NO_RECALL.position ? [] : pairsOf({ position })),
-    ...filterPair("pre_filter", pre_filter),
-    ...filterPair("post_filter", post_filter),
+    ...(search ? pairsOf({ search }) : []),
+    ...filterPair("pre_filter", recall.pre_filter),
+    ...filterPair("post_filter", recall.post_filter),
   ];
   return `recall = { ${pairs.join(", ")} }`;
 }

@@ -218,7 +218,8 @@ export async function search(memory, query, k) {
   tuning.found = { waiting: true };
   changed("found");
   const { recall } = tuning.draft;
-  const filters = recall.memory === memory ? filtersOf(recall) : {};
+  const own = recall.memory === memory;
+  const filters = own ? { ...filtersOf(recall), search: recall.search || undefined } : {};
   const path = `v1/memories/${encodeURIComponent(memory)}/search`;
   tuning.found = await call("POST", path, { query, k, ...filters }).catch(({ message }) => ({
     error: message,

@@ -219,14 +219,16 @@ function Memory() {
 function Found({ waiting, error, data }) {
   if (waiting) return html`<p class="hint">Searching …</p>`;
   if (error) return html`<p class="bad" role="alert">${error}</p>`;
-  if (!data) return html`<p class="hint">Shows the chunks that are nearest to a text.</p>`;
+  if (!data) return html`<p class="hint">Shows the chunks that fit a text best.</p>`;
   if (!data.length) return html`<p class="hint" role="status">Nothing was found.</p>`;
   return html`<ol class="found">${data.map(
     ({ id, document, text, score, metadata }) => html`<li class="card" key=${id}>
-    <span class="facts">${told(score.toFixed(3), document, ...factsOf(metadata))}</span>
+    <span class="facts">${told(...scoreOf(score), document, ...factsOf(metadata))}</span>
     <div class="text">${text}</div></li>`,
   )}</ol>`;
 }
+
+const scoreOf = (score) => (score === null ? [] : [score.toFixed(3)]); // a memory without a model has none
 
 const factsOf = (metadata) => Object.entries(metadata).map(([name, value]) => `${name} ${value}`);
 

@@ -2,13 +2,16 @@
 // and its headings, and nothing else of its looks. Shift+Ctrl+V pastes plain text: the browser then gives no
 // HTML.
 
+import { marksOf } from "../candidates/quotes.js";
 import { shownIn } from "../files/emphasis.js";
 import { fromClipboard, toHtml } from "../files/html.js";
 import { textWithin } from "../files/paragraphs.js";
+import { session } from "../story/session.js";
 import { copied } from "../story/tree.js";
 import { EditorView } from "../vendor/codemirror.js";
 
 const OWN = "application/x-llama-srb"; // beside our copies, whose text has its marks already
+const HAS_MARKS = /["'“”„«»‘’]/;
 /** @type {Record<string, string>} */
 const SIGNS = { strong: "**", em: "*" };
 
@@ -49,10 +52,13 @@ function copy(event, view) {
 function paste(event, view) {
   const { clipboardData: data } = event;
   const html = data?.types.includes(OWN) ? "" : data?.getData("text/html");
-  const paragraphs = html ? fromClipboard(html) : [];
+  const { doc, selection } = view.state;
+  const all = doc.toString();
+  // A story without quotation marks takes those of what is pasted.
+  const marks = HAS_MARKS.test(all) ? marksOf(all, session.story.lang) : undefined;
+  const paragraphs = html ? fromClipboard(html, marks) : [];
   if (!paragraphs.some(({ runs }) => runs.length)) return false; // CodeMirror pastes the plain text
   event.preventDefault();
-  const { doc, selection } = view.state;
   const [begin, end] = [doc.lineAt(selection.main.from), doc.lineAt(selection.main.to)];
   const text = textWithin(
     paragraphs,

@@ -3,8 +3,9 @@
 
 import { awaitPause } from "../candidates/asking.js";
 import { session } from "../story/session.js";
+import * as store from "../story/store.js";
 import { copied, patchOf } from "../story/tree.js";
-import { isTouched } from "../ui/ui.js";
+import { isComposing, isTouched } from "../ui/ui.js";
 import {
   ChangeSet,
   Decoration,
@@ -19,6 +20,7 @@ import {
   standardKeymap,
   Text,
 } from "../vendor/codemirror.js";
+import { changesOf } from "./changes.js";
 import { commit, movedTo, redo, typed, undo } from "./history.js";
 
 const HINT = `Write the beginning, then press Continue${isTouched() ? "" : " or Ctrl+Enter"}.`;
@@ -108,15 +110,25 @@ export function open(parent, extensions) {
   view.scrollDOM.classList.add("sheet");
   asField(view.contentDOM);
   parent.append(view.dom); // now that it has its attributes: autofocus counts only then
-  addEventListener("pointerdown", tell, true); // before a button acts
-  addEventListener("pagehide", tell, true);
+  for (const kind of ENDING) addEventListener(kind, endWord, true); // before a button acts
   return () => {
-    removeEventListener("pointerdown", tell, true);
-    removeEventListener("pagehide", tell, true);
+    for (const kind of ENDING) removeEventListener(kind, endWord, true);
     view.destroy();
-    view = null;
+    view = untold = null;
   };
 }
+
+const ENDING = ["pointerdown", "keydown", "beforeinput"]; // unless an input method makes them
+const OF_METHODS = /Composition/; // inputs, of which Safari tells the last one as if it were none
+
+/** Ends the word of an input method for the page. The browser ends it without a word when the caret goes
+    elsewhere or the page changes the text, and CodeMirror would wait for its end for ever. */
+function endWord(event) {
+  if (isComposing(event) || OF_METHODS.test(event.inputType)) return;
+  if (view.compositionStarted) view.contentDOM.dispatchEvent(new CompositionEvent("compositionend"));
+  tell();
+}
+store.leaving.unshift(tell); // before that is stored
 
 /** The text as CodeMirror has it, in parts that stay the same while they do not change. */
 export function parts() {
@@ -215,7 +227,7 @@ function tell() {
   put(); // or what the page has changed since would be lost
   /** @type {[number, number, string][]} */
   const changes = [];
-  untold.iterChanges((from, to, _from, _to, text) => changes.push(changeIn(from, to, text.toString())));
+  untold.iterChanges((from, to, _from, _to, text) => changes.push(...changesIn(from, to, text.toString())));
   untold = null;
   told = view.state.doc.toString();
   typed(told, view.state.selection.main.from, changes);
@@ -223,12 +235,12 @@ function tell() {
   awaitPause();
 }
 
-/** A change without what stays: a paste over the whole text may change a word of it.
-    @type {(from: number, to: number, by: string) => [number, number, string]} */
-function changeIn(from, to, by) {
-  const [at, length, insert] = from < to ? patchOf(told.slice(from, to), by) : [0, 0, by];
-  return [from + at, from + at + length, insert];
-}
+/** A change without what stays: a paste over the whole text may change some words of it.
+    @type {(from: number, to: number, by: string) => [number, number, string][]} */
+const changesIn = (from, to, by) =>
+  from < to
+    ? changesOf(told.slice(from, to), by).map(([start, end, text]) => [from + start, from + end, text])
+    : [[from, from, by]];
 
 /** Puts the page's text into the field, and the caret where the page wants it. */
 export function put() {

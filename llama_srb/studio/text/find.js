@@ -1,5 +1,6 @@
 // Find and replace over the whole text: place by place with a look at each, or all places at once.
 
+import { leadToText } from "../candidates/walking.js";
 import { refresh, say, session } from "../story/session.js";
 import { rewritten } from "../story/tree.js";
 import { Button, changed, html, isComposing, useChanges, useLayoutEffect, useState } from "../ui/ui.js";
@@ -55,6 +56,14 @@ export function Find({ toText }) {
     if (isSeen) replace([last]);
     go(1, isSeen ? null : last); // the first time it is only looked at
   };
+  const onReplace = (event) => {
+    replaceOne();
+    if (!find().length) leadToText(event); // this button is off now and keeps no focus
+  };
+  const onReplaceAll = (event) => {
+    replace(find());
+    leadToText(event);
+  };
   const seek = ({ target: { value } }) => {
     unmark();
     sought.words = value;
@@ -83,8 +92,8 @@ export function Find({ toText }) {
       <${Button} label="Previous" keys="Shift+Enter" disabled=${none} onClick=${() => go(-1)} />
       <${Button} label="Next" keys="Enter" disabled=${none} onClick=${() => go(1)} />
       <${Button} label="Replace" about="Replaces the place that you see, and goes to the next one"
-        disabled=${none} onClick=${replaceOne} />
-      <${Button} label="Replace all" disabled=${none} onClick=${() => replace(find())} />
+        disabled=${none} onClick=${onReplace} />
+      <${Button} label="Replace all" disabled=${none} onClick=${onReplaceAll} />
       ${words && html`<span role="status" class="hint">${counted(here, places.length)}</span>`}
     </div>
     ${here >= 0 && html`<${Look} at=${places[here]} words=${words} by=${by} toText=${toText} />`}

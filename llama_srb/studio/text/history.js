@@ -40,8 +40,8 @@ const KEEP_MS = 300; // until the steps are stored
 // written again. `length`: that of the text's last node, which may be cut since. `piece`: the one that was
 // typed behind the step. Typing goes on in it until something else is done. `place`: where the piece has
 // changed; of equal characters side by side only this says which. `typed`: the characters that were typed or
-// deleted behind the step.
-/** @typedef {{current: string, length?: number, at: number, text?: string, patch?: Patch,
+// deleted behind the step. `asked`: the candidates amid the text that were shown.
+/** @typedef {{current: string, length?: number, at: number, text?: string, patch?: Patch, asked?: Asked,
       moves?: (Move | Gone)[], piece?: string | null, place?: number, typed?: number}} Step */
 /** @type {Step[]} */
 let past = [];
@@ -58,7 +58,7 @@ let keeping;
 function now() {
   const { story, at } = session;
   const { id, text } = story.nodes[story.current];
-  return { current: id, length: text.length, text: textOf(story), at };
+  return { current: id, length: text.length, text: textOf(story), at, asked: placeAsked() ?? undefined };
 }
 
 /** @type {(steps: Step[], step: Step & {text: string}) => void} */
@@ -108,7 +108,12 @@ function sizeOf({ patch: [, , by, before] = [0, 0, "", ""], moves = [] }) {
 
 function keepLater() {
   clearTimeout(keeping);
-  keeping = setTimeout(() => store.keepHistory(asStored()), KEEP_MS);
+  keeping = setTimeout(keepSteps, KEEP_MS);
+}
+
+/** Stores the steps that are not stored yet, as before another story or another tab comes. */
+export async function keepSteps() {
+  if (keeping) await store.keepHistory(asStored());
 }
 
 /** The steps as changes of the story's present text. */
@@ -152,6 +157,7 @@ function expanded(steps, text) {
     default one part of it, from the first to the last character that differ.
     @type {(text: string, at: number, changes?: Change[]) => void} */
 export function typed(text, at, changes = [changeOf(session.text, text, at)]) {
+  if (!changes.length) return; // as of a word that an input method gives up
   const isLarge = changes.length > 1 || isPasted(changes[0]);
   const one = pending && !isLarge && composed(pending[0], changes[0]);
   const isFull = one && one[1] - one[0] > STEP; // of deleted text; what is typed is parted when it ends
@@ -194,11 +200,12 @@ function writePending(isWhole) {
   const step = note();
   const isKnown = changes && rewritten(old, changes) === text;
   const all = isKnown ? changes : [changeOf(old, text, session.at)];
+  const asked = placeAsked();
   const { moves, piece: next, place } = put(all, piece);
   Object.assign(step, { moves, piece: next, place });
   if (all.length === 1) step.at = all[0][1];
   if (!isWhole && all.length === 1) asWords(old, all[0], next);
-  setPoint(placeOfCaret());
+  keepPoint(asked, all);
   changed("story");
 }
 
@@ -244,9 +251,45 @@ export function placeOfCaret() {
   const path = pathTo(story);
   let end = 0;
   const i = path.findIndex((node) => (end += node.text.length) >= at);
-  const others = end === at ? path[i].children.filter((id) => id !== path[i + 1]?.id) : [];
-  return others.length ? path[i].id : null;
+  return end === at && othersAt(path, path[i].id).length ? path[i].id : null;
 }
+
+/** Where candidates or rewrites amid the text were asked for last: one of them, and where they stand.
+    @typedef {{one: string, end: number, replaces: string | null}} Asked */
+
+/** @type {() => Asked | null} */
+function placeAsked() {
+  const { story, point, replaces } = session;
+  const one = point && othersAt(pathTo(story), point)[0];
+  return one ? { one, end: textOf(story, point).length, replaces } : null;
+}
+
+/** Keeps the candidates that were asked for while the writer changes other places, and rewrites whatever
+    stands in place of their passage. Else those `before` are shown again, or the caret says which ones.
+    @type {(asked: Asked | null, changes: Change[], before?: Asked) => void} */
+function keepPoint(asked, changes, before) {
+  const { end = 0, replaces } = asked ?? {};
+  const goesOn = !replaces && changes.some(([from, to]) => from <= end && to >= end);
+  if ((goesOn || !showAsked(asked)) && !showAsked(before)) setPoint(placeOfCaret());
+}
+
+/** Shows candidates that were asked for, if they stand beside the text.
+    @type {(asked: Asked | null | undefined) => boolean} */
+function showAsked(asked) {
+  const { story } = session;
+  const at = asked && story.nodes[asked.one]?.parent; // which a change before it may have cut
+  const isThere = !!at && othersAt(pathTo(story), at).includes(asked.one);
+  if (isThere) setPoint(at, asked.replaces);
+  return isThere;
+}
+
+/** The children of a node on a path, without the one there.
+    @type {(path: TreeNode[], id: string) => string[]} */
+function othersAt(path, id) {
+  const i = path.findIndex((node) => node.id === id);
+  return i < 0 ? [] : path[i].children.filter((child) => child !== path[i + 1]?.id);
+}
+
 export const canUndo = () => past.length > 0;
 export const canRedo = () => future.length > 0;
 export const undo = () => step(past, future);
@@ -260,7 +303,8 @@ function step(from, to) {
   const { text = "" } = wanted;
   const back = now();
   push(to, back);
-  const { story } = session;
+  const { story, text: was } = session;
+  const asked = placeAsked();
   const { moves, nodes } = moved(wanted.moves ?? []);
   const isWithin = wanted.place !== undefined && !wanted.moves?.length; // a piece: the same one is the last
   if (!isWithin) story.current = endOf(story, wanted.current, wanted.length ?? 0);
@@ -271,8 +315,10 @@ function step(from, to) {
   const place = moves.length ? undefined : written.place; // moves change where that is
   Object.assign(back, { moves: [...written.moves, ...moves], piece: wanted.piece, place });
   keepLater();
-  refresh(from === future ? start + by.length : wanted.at); // what is done again is shown
-  setPoint(placeOfCaret());
+  const isAgain = from === future;
+  refresh(isAgain ? start + by.length : wanted.at); // what is done again is shown
+  if (!isAgain || !showAsked(wanted.asked))
+    keepPoint(asked, [changeOf(was, session.text, session.at)], wanted.asked);
 }
 
 /** Moves tails and brings pieces back, in order; returns the nodes that have changed, and the moves that take
@@ -334,6 +380,7 @@ export function redirect(gone, id) {
   for (const step of [...past, ...future]) {
     step.current = now(step.current);
     if (step.piece === gone) step.piece = null;
+    if (step.asked) step.asked.one = now(step.asked.one);
     step.moves = step.moves?.map((one) =>
       "node" in one
         ? { ...one, node: { ...one.node, parent: now(one.node.parent) } }

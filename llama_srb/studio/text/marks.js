@@ -1,5 +1,6 @@
 // What is drawn in the text: who wrote each part of it, the grey preview, and where the model begins to read.
 
+import { asChosen } from "../candidates/choosing.js";
 import { behindPassage } from "../candidates/rewrite.js";
 import { pointId, session } from "../story/session.js";
 import { patchOf, spans, textOf } from "../story/tree.js";
@@ -119,7 +120,7 @@ function preview(story) {
   const id = previewed();
   const node = story.nodes[id ?? ""];
   const at = textOf(story, pointId()).length;
-  const ghost = node?.parent === pointId() ? node.text : "";
+  const ghost = node?.parent === pointId() ? asChosen(story, node) : "";
   return { ghost, id, at, old: passageBehind(pointId()) };
 }
 

@@ -1,5 +1,6 @@
 // The book at a glance: its chapters, from headings. Above them are find and replace.
 
+import { plainOf } from "../files/paragraphs.js";
 import { session } from "../story/session.js";
 import { html, useChanges } from "../ui/ui.js";
 import { Find, select } from "./find.js";
@@ -7,14 +8,14 @@ import { wordsIn } from "./words.js";
 
 const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–—-].{0,80})?";
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
-const HEADING = new RegExp(`^(?:(#{1,6}) +(.+)|(${NAMED}|${NUMBERED}))$`, "gim");
+const HEADING = new RegExp(`^(?:(#{1,6}) +.+|(?:${NAMED}|${NUMBERED}))$`, "gim");
 
 /** The headings of a text: where each begins, its level, its title, and the words up to the next one. */
 export function headingsOf(text) {
-  const found = [...text.matchAll(HEADING)].map(({ index, 1: marks, 2: title, 3: plain }) => ({
+  const found = [...text.matchAll(HEADING)].map(({ index, 0: line, 1: marks }) => ({
     at: index,
     level: marks?.length ?? 1,
-    title: (title ?? plain).trim(),
+    title: plainOf(line),
   }));
   return found.map((one, i) => ({ ...one, words: wordsIn(one.at, found[i + 1]?.at) }));
 }

@@ -1,5 +1,6 @@
 // The words of a text, counted again only in the parts of it that have changed.
 
+import { countOfWords } from "../story/tree.js";
 import { parts } from "./field.js";
 
 const known = new WeakMap(); // a part of a text, which the next text has, too, if it stays → its words
@@ -9,7 +10,7 @@ function count(text) {
   const words =
     known.get(text) ??
     text.children?.reduce((sum, part) => sum + count(part), 0) ??
-    (text.toString().match(/\S+/g) ?? []).length;
+    countOfWords(text.toString());
   known.set(text, words);
   return words;
 }

@@ -6,6 +6,20 @@ import { html, useEffect, useRef } from "./ui.js";
 const SIMPLE = ["temperature", "min_p", "top_p", "repeat_penalty", "seed"];
 const TYPES = new Set(["int", "float", "bool"]);
 
+/** The groups of the server's table in a writer's words. @type {Record<string, string>} */
+const GROUPS = {
+  "": "sampling",
+  temperature: "how daring",
+  truncation: "which words may follow",
+  repetition: "against repetition",
+  diversity: "how much the texts differ",
+  adaptive: "steady odds",
+  mirostat: "constant surprise",
+  structure: "form",
+  request: "the request",
+  other: "other",
+};
+
 /** Rows of the server's table in their groups, each drawn by One; `more` are names that are always shown. */
 export function Samplers({ rows = [], full, setFull, more = [], One }) {
   const all = (rows ?? []).filter(({ type }) => TYPES.has(type));
@@ -15,7 +29,7 @@ export function Samplers({ rows = [], full, setFull, more = [], One }) {
   return html`<label class="check"><input type="checkbox" checked=${full}
       onChange=${(event) => setFull(event.target.checked)} /> show every setting</label>
     ${groups.map(
-      ([group, rows]) => html`<fieldset key=${group}><legend>${group || "Sampling"}</legend>
+      ([group, rows]) => html`<fieldset key=${group}><legend>${GROUPS[group] ?? group}</legend>
       ${rows?.map((row) => html`<${One} key=${row.name} row=${row} />`)}</fieldset>`,
     )}`;
 }
@@ -30,6 +44,10 @@ export function NumberField({ label, low, high, step = 1, value, placeholder, se
     <input type="number" ref=${field} min=${low} max=${high} step=${step} placeholder=${placeholder}
       value=${typing ? field.current.value : (value ?? "")} title=${about} onChange=${take} /></label>`;
 }
+
+/** A field with what it does below it, which a finger cannot hover for. */
+export const Explained = ({ about, children }) =>
+  html`<div class="row explained">${children}<small>${about}</small></div>`;
 
 /** A field's name for writers, and the server's behind it. */
 export const labelOf = ({ title, name }) => (title ? `${title} (${name})` : name);
@@ -87,13 +105,13 @@ export function Structure({ structure, put, error }) {
   const field = useRef();
   useEffect(() => error && field.current && select(field.current, error), [error]);
   return html`<div class="format">
-    <label class="field" title="What candidates look like: one of some texts, JSON, or what a grammar allows">
-      Output format <select value=${structure.kind}
+    <${Explained} about="What candidates look like: one of some texts, JSON, or what a grammar allows.">
+      <label class="field">Output format <select value=${structure.kind}
       onChange=${(event) => put({ ...structure, kind: event.target.value })}>
       ${Object.entries(STRUCTURES).map(
         ([kind, label]) => html`<option key=${kind} value=${kind}>${label}</option>`,
       )}
-    </select></label>
+    </select></label><//>
     ${
       structure.kind !== "none" &&
       html`<textarea class="code" rows="6" ref=${field} spellcheck=${false}

@@ -1,6 +1,6 @@
 // The sheet of keys, which "?" opens; the table of docs/studio.md has the same rows.
 
-import { html, useRef } from "./ui.js";
+import { html, isTouched, useRef } from "./ui.js";
 
 const KEYS = [
   ["Ctrl+Enter", "text", "candidates at the caret; what follows the caret stays behind the chosen one"],
@@ -27,11 +27,12 @@ const ID = "keys";
 const sheetOfKeys = () => /** @type {HTMLDialogElement} */ (document.getElementById(ID));
 export const openKeys = () => sheetOfKeys().showModal();
 
-/** The button that opens the sheet, and the sheet. */
+/** The button that opens the sheet, and the sheet; a phone has no keys, and one with a keyboard has "?". */
 export function Keys() {
   const sheet = useRef();
-  return html`<button type="button" class="button" title="Keys (?)" aria-label="Keys"
-      onClick=${openKeys}><span aria-hidden="true">?</span></button>
+  const opener = html`<button type="button" class="button" title="Keys (?)" aria-label="Keys"
+      onClick=${openKeys}><span aria-hidden="true">?</span></button>`;
+  return html`${!isTouched() && opener}
     <dialog class="keys-sheet" id=${ID} ref=${sheet} aria-label="Keys"
       onKeyDown=${(event) => event.stopPropagation()}
       onClick=${({ target }) => target === sheet.current && sheet.current.close()}>

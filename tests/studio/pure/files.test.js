@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { readParts } from "#studio/background/parts.js";
 import { fromFile, toBackup, toJson, toMarkdown } from "#studio/files/exchange.js";
+import { kindOf } from "#studio/files/kinds.js";
 import { childrenOf, newStory, textOf } from "#studio/story/tree.js";
 import { CHARACTER, KOBOLD, LOOM, LOREBOOK, MIKUPAD, WORLD } from "./samples.js";
 import { assertTree, lived, randomOf, randomStory, retype, SEEDS } from "./trees.js";
@@ -43,7 +44,18 @@ function whole(random) {
     banned: "a\nb",
     system: "Be slow.",
   });
-  Object.assign(story, { scraps: [random.words(2), " b"], parts, model: random.pick([null, "fox-7b"]) });
+  const origins = [
+    [
+      ["user", " "],
+      ["model", "b"],
+    ],
+  ];
+  Object.assign(story, {
+    scraps: [random.words(2), " b"],
+    origins,
+    parts,
+    model: random.pick([null, "fox-7b"]),
+  });
   const marks = { bookmark: true, aside: true, folded: true, seed: 7, seen: true };
   for (const node of Object.values(story.nodes)) if (!random.below(3)) Object.assign(node, marks);
   for (const node of Object.values(story.nodes)) node.born ??= 1; // a root has none; an imported one has
@@ -133,6 +145,10 @@ test("a Markdown file that is imported and exported is the same, but for line en
   }
   assert.equal((await read(FILES[0], "x.md")).name, "The fox");
   assert.equal((await read(FILES[3], "x.md")).name, "x");
+});
+
+test("a text is named after its heading, without marks, escapes and calls of notes", async () => {
+  assert.equal((await read("## The *Good* \\*Fox\\*[^1]\n", "x.md")).name, "The Good *Fox*");
 });
 
 test("a text without a heading is named after its file", async () => {
@@ -257,9 +273,9 @@ for (const [what, file] of Object.entries({ "a world": WORLD, "a character's boo
 // ---- files that cannot be trusted ----------------------------------------------------------------------
 
 const EXPECTED = /^lamp.json: expected a story of the studio/;
-const NO_TEXT = /^story.md is no text in UTF-8/;
+const NO_TEXT = /^story.md is no text in UTF-8; if it is a text, save it as UTF-8/;
 const WRONG = {
-  "no JSON": ["{nodes", "lamp.json", EXPECTED],
+  "no JSON": ["{nodes", "lamp.json", /^lamp.json is no whole JSON: it is incomplete, damaged or/],
   "another's JSON": ['{"a": 1}', "lamp.json", EXPECTED],
   null: ["null", "lamp.json", EXPECTED],
   "no beginning": [ours({ nodes: {}, root: "r" }), "lamp.json", /the story has no beginning/],
@@ -269,9 +285,9 @@ const WRONG = {
   "a Word file that is cut": [
     new Uint8Array([0x50, 0x4b, 3, 4, ...Array(30).fill(0)]),
     "a.docx",
-    /^a.docx is no story: it is no zip file$/,
+    /^a.docx is no story: it is incomplete: its end is missing$/,
   ],
-  "an empty Word file": ["", "a.docx", /^a.docx is no story: it is no zip file$/],
+  "an empty Word file": ["", "a.docx", /^a.docx is empty$/],
   "a picture": [
     new Uint8Array([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10, 0, 0, 0, 13]),
     "story.md",
@@ -279,8 +295,33 @@ const WRONG = {
   ],
   "a null character": ["Once\0upon", "story.md", NO_TEXT],
   "latin-1": [Buffer.from("Es wäre", "latin1"), "story.md", NO_TEXT],
-  "utf-16": [Buffer.from("\ufeffOnce", "utf16le"), "story.md", NO_TEXT],
+  "utf-16 without a mark": [Buffer.from("Once", "utf16le"), "story.md", NO_TEXT],
 };
+
+const PAGES = [
+  ["a.txt", "<!DOCTYPE html><p>a", "html"],
+  ["a.txt", "<title>A</title><p>a", "html"],
+  ["a.html", "<!-- 1 --><p class=x>a", "html"],
+  ["a.md", "<p align=center>a</p>", "text"],
+  ["a.html", "Once <b>upon</b>", "text"],
+  ["a.htm", "<3 you", "text"],
+];
+
+test("a page is told by how it begins, and a part of one by its name, too", async () => {
+  for (const [name, text, kind] of PAGES)
+    assert.equal(await kindOf(name, new TextEncoder().encode(text).buffer), kind, text);
+});
+
+test("a text in UTF-16 with its mark is read", async () => {
+  const little = Buffer.from("\ufeffEs wäre „gut“.\r\n🦊\n", "utf16le");
+  for (const [file, name] of [
+    [little, "a.txt"],
+    [Buffer.from(little).swap16(), "a.txt"],
+    [Buffer.from(`\ufeff${JSON.stringify(ours({ root: "r", nodes: { r: NODE } }))}`, "utf16le"), "a.json"],
+  ])
+    assert.equal(textOf(await read(file, name)), "Es wäre „gut“.\n🦊", name);
+});
+const NODE = { text: "Es wäre „gut“.\n🦊" };
 
 for (const [what, [file, name, message]] of Object.entries(WRONG))
   test(`a file is refused: ${what}`, () => assert.rejects(read(file, name), { message }));

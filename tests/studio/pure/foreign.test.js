@@ -126,7 +126,7 @@ const CARD = {
   name: "Mara",
   description: "{{char}} is a smith.",
   personality: "slow",
-  scenario: "A harbour. {{user}} waits.",
+  scenario: "A harbour. {{user}} is there, {{user}}’s boat, too.",
   first_mes: "“Hello, {{user}},” says {{char}}.",
   mes_example: "<START>",
   alternate_greetings: ["“Go.”"],
@@ -162,12 +162,32 @@ const CARDS = {
   "a picture that is called otherwise": [png({ Chara: JSON.stringify(V3) }), "mara.txt"],
 };
 
+const YOU = {
+  "{{user}} is late, {{user}} has time.": "You are late, You have time.",
+  "{{user}} waits; <USER> carries it.": "You wait; You carry it.",
+  "{{User}} watches, goes and says no.": "You watch, goes and says no.",
+  "{{user}} uses it and {{user}} passes.": "You use it and You pass.",
+  "{{user}} always knows; {{user}} sits.": "You always knows; You sit.",
+  "Behind {{user}} stands a wall.": "Behind You stands a wall.",
+  "{{user}}’s bus, {{user}} thus": "Your bus, You thus",
+};
+
+test("a sentence about the user is one about you", async () => {
+  for (const [text, made] of Object.entries(YOU)) {
+    const { found } = await read({ ...CARD, description: text, personality: "", scenario: "" }, "a.json");
+    assert.equal(found.parts.memory, made);
+  }
+});
+
 test("a character becomes a story with its memory, its opening and its lore", async () => {
   for (const [what, [file, name]] of Object.entries(CARDS)) {
     const { found, warnings } = await read(file, name);
     assertTree(found);
     assert.deepEqual([found.name, textOf(found)], ["Mara", "“Hello, You,” says Mara."], what);
-    assert.equal(found.parts.memory, "Mara is a smith.\nPersonality: slow\nScenario: A harbour. You waits.");
+    assert.equal(
+      found.parts.memory,
+      "Mara is a smith.\nPersonality: slow\nScenario: A harbour. You are there, Your boat, too.",
+    );
     const others = childrenOf(found, found.root).map(({ text }) => text);
     const lore = found.parts.lore.map(({ text, keys, order }) => [text, keys, order]);
     const isBare = what.endsWith("1");
@@ -288,7 +308,7 @@ test("keys are ours, and what we do not have is left out with a warning of its e
   const wrong = await read(world([...LEFT, "kept"]));
   assert.equal(wrong.found.lore[0].keys, "kept");
   assert.equal(wrong.warnings.length, LEFT.length);
-  for (const warning of wrong.warnings) assert.match(warning, /^“Door”: its key \/.+/);
+  for (const warning of wrong.warnings) assert.match(warning, /^“Door”: its key \/.+ is left out: it /s);
   const many = await read(world(Array.from({ length: 120 }, (_, i) => `key ${i}`)));
   assert.deepEqual(many.warnings, ["“Door”: it has 120 keys; the first 100 are used"]);
 });

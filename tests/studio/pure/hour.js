@@ -3,7 +3,7 @@
 import "./page.js";
 import assert from "node:assert/strict";
 import { choose, splitHere } from "#studio/candidates/choosing.js";
-import { gapBehind } from "#studio/candidates/joining.js";
+import { gapBehind, spaced } from "#studio/candidates/joining.js";
 import { passageIn, tailOfPassage } from "#studio/candidates/rewrite.js";
 import { candidates, DEFAULTS, pointId, refresh, session, setPoint } from "#studio/story/session.js";
 import {
@@ -14,12 +14,19 @@ import {
   cutsAt,
   pathTo,
   rewritten,
+  spaceBehind,
   tailOf,
   textFrom,
   textOf,
 } from "#studio/story/tree.js";
 import { canRedo, canUndo, commit, goTo, recall, redo, typed, undo } from "#studio/text/history.js";
 import { changesOf, placeIn, randomStory } from "./trees.js";
+
+/** A candidate behind the writer's space, should one stand there, unless it begins with one or a sign. */
+function apart(story, point, own) {
+  const space = own === spaced(own) ? null : spaceBehind(story, point, session.at);
+  return (space?.text ?? "") + own;
+}
 
 /** What a writer does, as the page does it; returns the text that should be there then. */
 export const DOINGS = {
@@ -60,9 +67,10 @@ export const DOINGS = {
       tokens: [{ text: own }],
     });
     const rest = point ? textFrom(story, behind(story, point, at)) : "";
+    const put = apart(story, pointId(), own);
     await choose(id);
     const before = text.slice(0, at);
-    return before + own + gapBehind(before, own, rest) + rest;
+    return before + put + gapBehind(before, put, rest) + rest;
   },
   rewrite(random) {
     commit();
@@ -88,7 +96,8 @@ export const DOINGS = {
     const before = textOf(story, point);
     const rest = text.slice(before.length);
     const olds = oldsAt(story, point, rest);
-    const owns = node.replaces ? [node.text] : [node.text, ...passagesAt(story, point)];
+    const texts = [node.text, apart(story, point, node.text)];
+    const owns = node.replaces ? texts : [...texts, ...passagesAt(story, point)];
     const ways = owns.flatMap((own) => {
       const kept = olds.map((old) => rest.slice(old.length));
       return kept.map((behind) => before + own + gapBehind(before, own, behind) + behind);

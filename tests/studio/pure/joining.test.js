@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { gapBehind } from "#studio/candidates/joining.js";
-import { quotedLike } from "#studio/candidates/quotes.js";
+import { marksOf, quotedLike } from "#studio/candidates/quotes.js";
 
 /** What stands before, what is put in, what stands behind, and the whole. */
 const JOINTS = [
@@ -95,4 +95,20 @@ test("marks that are made curly and straight again are the same, and nothing els
     assert.equal(quotedLike(curly, form, ""), curly);
     assert.equal(quotedLike(curly, `"a" it's`, ""), PLAIN);
   }
+});
+
+/** A text, its language, and the quotation marks that it has. */
+const MARKS = [
+  ["", "", "“ ” ‘ ’"],
+  ["", "de-CH", "„ “ ‚ ‘"],
+  ["It's late.", "de", "\" \" ' '"],
+  ['She said "no".', "de", "\" \" ' '"],
+  ["«\u00a0Non.\u00a0»", "", "«_ _» ‘ ’"],
+  ["»Nein.«", "", "» « ‘ ’"],
+  ["”Nej.”", "sv", "” ” ’ ’"],
+];
+
+test("a quotation gets the marks that a text has, else those of its language", () => {
+  for (const [text, lang, marks] of MARKS)
+    assert.equal(marksOf(text, lang).flat().join(" ").replaceAll("\u00a0", "_"), marks, text);
 });

@@ -169,8 +169,9 @@ test("phrases that one of two versions bans are banned in both", () => {
 
 test("passages and entries that only one of them has are in both", () => {
   const parts = (id) => ({ memory: "It rains.", lore: [newEntry({ id })] });
-  const mine = { ...newStory(), scraps: ["a", "b"], parts: parts("a") };
-  const theirs = { ...structuredClone(mine), scraps: ["b", "c"], parts: parts("b") };
+  const [b, c] = [[["model", "b"]], [["edit", "c"]]];
+  const mine = { ...newStory(), scraps: ["a", "b"], origins: [b], parts: parts("a") };
+  const theirs = { ...structuredClone(mine), scraps: ["b", "c"], origins: [c, b], parts: parts("b") };
   const { story, hasGrown, fields } = merge(mine, theirs);
   assert.deepEqual(
     [story.scraps, story.parts.lore.map(({ id }) => id)],
@@ -180,6 +181,7 @@ test("passages and entries that only one of them has are in both", () => {
     ],
   );
   assert.deepEqual([story.parts.memory, hasGrown, fields], ["It rains.", true, []]);
+  assert.deepEqual(story.origins, [b, c]);
 });
 
 test("a story that another text may begin stays one when candidates are asked for elsewhere", () => {

@@ -6,6 +6,7 @@ import { beforeEach, test } from "node:test";
 import { newEntry, readParts, storyField } from "#studio/background/parts.js";
 import { body, samplingOf } from "#studio/candidates/request.js";
 import { passageIn, rewriteFields } from "#studio/candidates/rewrite.js";
+import { stopAll } from "#studio/candidates/stopping.js";
 import { DEFAULTS, session } from "#studio/story/session.js";
 import { addNode, cutAt, hashed, heldBack, move, newStory, textOf } from "#studio/story/tree.js";
 import { linesOf, textsOf } from "#studio/ui/fields.js";
@@ -47,10 +48,10 @@ beforeEach(() => {
 test("no escape of the text reaches a prompt", () => {
   const [text, seen] = ["\\# One\n\\*a\\* C:\\b. ", "# One\n*a* C:\\b."];
   const story = storyOf(text);
-  assert.equal(body(story, cutAt(story, heldBack(story, Infinity)).id, 1).prompt, seen);
+  assert.equal(body(story, cutAt(story, heldBack(story, Infinity)).id, 1).prompt, `${seen} `);
   const all = `${text}A \\*b\\* c. Then \\*d\\* e.`;
   const rewrite = rewriting(all, text.length, all.indexOf(" Then"));
-  assert.deepEqual([rewrite.prompt, rewrite.rank_by.following.text], [seen, " Then *d* e."]);
+  assert.deepEqual([rewrite.prompt, rewrite.rank_by.following.text], [`${seen} `, " Then *d* e."]);
 });
 
 // ---- rewrites ----------------------------------------------------------------------------------------
@@ -79,15 +80,21 @@ const SENTENCES = {
 for (const [passage, count] of Object.entries(SENTENCES))
   test(`a rewrite has as many sentences as the passage: ${JSON.stringify(passage)}`, () => {
     const to = (BEFORE + passage).length;
-    const { prompt, end } = rewriting(BEFORE + passage + BEHIND, to - passage.trimStart().length, to);
+    const { prompt, end, token_healing } = rewriting(
+      BEFORE + passage + BEHIND,
+      to - passage.trimStart().length,
+      to,
+    );
     assert.deepEqual(end, { sentences: count });
-    assert.equal(prompt, BEFORE + /^\n*/.exec(passage)[0], "a space before it is the passage's");
+    const gap = /^\s*/.exec(passage)[0];
+    assert.equal(prompt, BEFORE + gap, "behind a space another word begins");
+    assert.equal(token_healing, gap === " " ? true : undefined);
   });
 
 test("a part of a sentence is rewritten without an end, with the text behind it", () => {
   const begin = STORY.indexOf("sun");
   const { prompt, end, rank_by } = rewriting(STORY, begin, begin + "sun".length);
-  assert.deepEqual([prompt, end], [STORY.slice(0, begin - 1), undefined]);
+  assert.deepEqual([prompt, end], [STORY.slice(0, begin), undefined]);
   assert.ok(rank_by.following.text.startsWith(". One day,"));
 });
 
@@ -113,13 +120,14 @@ test("a passage has the spaces before its first word, and none behind it", () =>
 // ---- candidates --------------------------------------------------------------------------------------
 
 const HELD_BACK = {
-  "a girl named\t ": "a girl named",
+  "a girl named": "a girl named",
+  "a girl named\t ": "a girl named ",
   "The end.\n\n": "The end.\n\n",
   "The end.\n\n  ": "The end.\n\n",
   "  ": "  ",
 };
 
-test("spaces and tabs at the caret are held back, line breaks are not", () => {
+test("of spaces and tabs behind a word the prompt has one space, of line breaks all", () => {
   for (const [text, prompt] of Object.entries(HELD_BACK)) {
     const story = storyOf(text);
     const { id } = cutAt(story, heldBack(story, Infinity));
@@ -213,6 +221,18 @@ test("a candidate is continued by its name only behind the text that it was made
   assert.deepEqual(said(), [" The end.", name], "the old piece has its tail again");
   retype(story, "Once there was a fox. It ran! The end.");
   assert.deepEqual(said(), ["! The end.", { id: "r1", index: 0, at: 2 }], "up to the change");
+});
+
+test("a request is stopped only while a candidate of it is written", () => {
+  const abort = new AbortController();
+  const run = { id: null, over: false, nodes: [{ state: "length" }, { state: "stop" }], abort };
+  session.runs.add(run);
+  stopAll();
+  assert.equal(abort.signal.aborted, false, "its end is on its way");
+  run.nodes.push({ state: "running" });
+  stopAll();
+  session.runs.delete(run);
+  assert.equal(abort.signal.aborted, true);
 });
 
 test("stop strings are lines, in which \\n is a line break", () => {

@@ -193,6 +193,30 @@ test("a choice keeps all text but the passage that it is another version of", as
   }
 });
 
+/** Where the caret is, the candidate behind “a fire”, and the text after the choice. */
+const BEFORE_A_BLANK = [
+  [6, "place", "a fireplace burns"],
+  [7, "place", "a fire place burns"],
+  [9, "place", "a fireplace burns"],
+  [9, " went", "a fire went burns"],
+];
+
+test("a blank is the writer's before a candidate only if the caret is behind it", async () => {
+  for (const [at, text, wanted] of BEFORE_A_BLANK) {
+    const story = newStory();
+    Object.assign(session, { story, error: null, settings: { ...DEFAULTS, next: false } });
+    recall(null);
+    const [point, ...others] = ["a fire", " ", "burns"];
+    story.current = addNode(story, story.root, { text: point, source: "user" }).id;
+    const card = addNode(story, story.current, { text, state: "stop" }).id;
+    for (const one of others) story.current = addNode(story, story.current, { text: one, source: "user" }).id;
+    refresh(at);
+    setPoint(story.nodes[card].parent);
+    await choose(card);
+    assert.equal(session.text, wanted, `${text}, ${at}`);
+  }
+});
+
 test("a card that is pressed before what was typed is in the tree keeps that", async () => {
   const { story, rewrite } = asked();
   typed("The fox ran. So", 15);

@@ -10,6 +10,7 @@ import {
   composed,
   cutAt,
   cutsAt,
+  firstWords,
   hashed,
   heldBack,
   join,
@@ -275,4 +276,21 @@ test("carriage returns are removed from texts, tokens and their alternatives", (
   assert.deepEqual([text, tokens[0].text, tokens[0].top[0].text], ["a\n", "a\n", "a\n"]);
   const plain = { text: "a\n" };
   assert.equal(withoutReturns(plain), plain, "a node without any is itself");
+});
+
+const NAMED = {
+  "# The *Good* Fox\n\nOnce": "The Good Fox",
+  "\n\n***\n# \n\\*Not\\* a **bold** _fox_": "*Not* a bold _fox_",
+  '> "Go," *she* said.[^1]': '"Go," she said.',
+  "- an item": "an item",
+  "7\\. A number": "7. A number",
+  "\\# one": "# one",
+  "#1 fan of 5 * 3": "#1 fan of 5 * 3",
+  "* * *\n\n##\n": "",
+  "She *walked all the way to the old mill and* back.": "She walked all the way to the old mill",
+  "": "",
+};
+
+test("a story without a name has the plain first words of its text", () => {
+  assert.deepEqual(Object.keys(NAMED).map(firstWords), Object.values(NAMED));
 });

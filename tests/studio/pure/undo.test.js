@@ -4,8 +4,8 @@ import "./page.js";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { choose, splitHere } from "#studio/candidates/choosing.js";
-import { DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
-import { addNode, newStory, textOf } from "#studio/story/tree.js";
+import { candidates, DEFAULTS, refresh, session, setPoint } from "#studio/story/session.js";
+import { addNode, cutsAt, newStory, textOf } from "#studio/story/tree.js";
 import { asStored, canRedo, canUndo, commit, recall, redo, typed, undo } from "#studio/text/history.js";
 import { DOINGS, opened } from "./hour.js";
 import { assertTree, randomOf, SEEDS, sourcesOf } from "./trees.js";
@@ -135,6 +135,46 @@ test("undo gives the sources back also where the text that it finds ends elsewhe
   assert.deepEqual(found(), second);
   undo();
   assert.deepEqual(found(), first);
+  settle();
+});
+
+const HILL = "Alpha went to the hill. Omega stayed. The end.";
+/** Where candidates stand, what they rewrite, and what is typed elsewhere meanwhile. */
+const ASKED = {
+  "candidates, and words before them": [23, null, [0, 0, "So "]],
+  "candidates, and words behind them": [23, null, [46, 46, " Or not."]],
+  "rewrites, and words before them": [23, " Omega stayed.", [0, 0, "So "]],
+  "rewrites, and words in the passage": [23, " Omega stayed.", [29, 29, " TYPED"]],
+};
+
+test("a choice amid the text that is undone shows its candidates, whatever was typed elsewhere", async () => {
+  for (const [name, [at, replaces, [from, to, by]]] of Object.entries(ASKED))
+    for (const again of [() => {}, reload]) {
+      const story = openedWith(HILL);
+      const { ends } = cutsAt(story, replaces ? [at + replaces.length, at] : [at]);
+      const point = ends.at(-1);
+      for (const text of [" One.", " Two."])
+        addNode(story, point, { text, state: "stop", ...(replaces && { replaces }) });
+      setPoint(point, replaces);
+      const found = () => [candidates().map(({ text }) => text), session.replaces];
+      const before = [[" One.", " Two."], replaces];
+      typed(session.text.slice(0, from) + by + session.text.slice(to), from + by.length);
+      commit();
+      assert.deepEqual(found(), before, name);
+      const whole = session.text;
+      for (const i of [1, 0]) {
+        await choose(candidates()[i].id);
+        again();
+        undo();
+        assert.equal(session.text, whole);
+        assert.deepEqual(found(), before, `${name}, undone`);
+      }
+      await choose(candidates()[1].id, 3);
+      const rest = found();
+      undo();
+      redo();
+      assert.deepEqual(found(), rest, `${name}, a part is chosen again`);
+    }
   settle();
 });
 

@@ -204,6 +204,35 @@ def signs() -> None:
     keep("signs.docx", word(body), "漢字を読む。\na\nb\tc\nd\nx\u2011y\u00adz–\n***\n\ne\nf\nx=1")
 
 
+def symbols() -> None:
+    """Signs of Symbol and Wingdings, as Word, Writer and RTF name them; one that has no character stays."""
+    signs = (("Symbol", "F061"), ("Wingdings", "F04A"), ("Wingdings", "F0E0"), ("Symbol", "00B7"),
+             ("Wingdings", "F0FF"), ("Webdings", "F04A"), ("Arial", "2014"))  # fmt: skip
+    fonts = '<w:rFonts w:ascii="Wingdings" w:hAnsi="Wingdings"/>'
+    body = paragraph(
+        *(f"<w:r><w:sym w:font='{font}' w:char='{sign}'/></w:r>" for font, sign in signs)
+    ) + paragraph(run("Go \uf0e0 on", fonts), run(" \uf0e0"))
+    keep("symbols.docx", word(body), "α☺→•\uf0ff\uf04a—\nGo → on \uf0e0")
+    spaces = " ".join(
+        f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{prefix}:1.0"'
+        for prefix in ("office", "style", "text")
+    )
+    content = (
+        f"<office:document-content {spaces}><office:automatic-styles>"
+        '<style:style style:name="T1" style:family="text"><style:text-properties style:font-name="Wingdings"/>'
+        "</style:style></office:automatic-styles><office:body><office:text><text:p>Go "
+        '<text:span text:style-name="T1">\uf0e0</text:span> on \uf0e0</text:p>'
+        "</office:text></office:body></office:document-content>"
+    )
+    files = {"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": content}
+    keep("symbols.odt", archive(files, ("mimetype",)), "Go → on \uf0e0")
+    rtf = (
+        r"{\rtf1\ansi{\fonttbl{\f0 Times;}{\f1\fcharset2 Symbol;}{\f2\fcharset2{\*\panose 05}Wingdings;}}"
+        r"\f0 Go {\f2\'e0} on, {\f1 a\'b7}{\f2\u-4022?J}, \'e0\bullet.}"
+    )
+    keep("symbols.rtf", rtf.encode("ascii"), "Go → on, α•☺☺, à•.")
+
+
 def literal() -> None:
     lines = ["*not emphasis*", "5 * 3 * 2", "# no heading", "> no quote", "a_b_c", "C:\\dir", "#tag", "\\*x*"]
     expected = ["\\*not emphasis\\*", "5 * 3 * 2", "\\# no heading", "\\> no quote", "a_b_c", "C:\\dir", "#tag",
@@ -535,7 +564,7 @@ def rtf() -> None:
 
 
 def main() -> None:
-    for make in (tracked, strict, boxes, controls, signs, literal, hidden, styled, tables, odd_epub, broken_epub,
+    for make in (tracked, strict, boxes, controls, signs, symbols, literal, hidden, styled, tables, odd_epub, broken_epub,
                  ebooklib_epub, odfpy, rtf):  # fmt: skip
         make()
     notes = "\n\n[^1]: The *first* note.\n[^2]: The second."
