@@ -13,7 +13,7 @@ from llama_srb import config, tasks
 from llama_srb.config import Settings, SettingsError, folders
 from llama_srb.memory import tables
 from llama_srb.memory.embedding import Vectoriser
-from llama_srb.memory.records import Facts, FileStore, MemorySettings, MemoryUnusable
+from llama_srb.memory.records import NO_MODEL, Facts, FileStore, MemorySettings, MemoryUnusable
 from llama_srb.memory.stores.sqlite import SqliteStore
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
 from llama_srb.models.cache import Cache, HubError
@@ -49,7 +49,7 @@ def _check(file: str) -> None:
         memories = tables.read(settings)
         for task in found:
             if task.recall is not None:
-                tables.check_filters(task.name, task.recall.pre_filter, task.recall.post_filter)
+                tables.check_recall(task.name, task.recall, memories)
     except SettingsError as error:
         raise Refused(error) from error
     checked = [_examine(model) for model in settings.served]
@@ -104,14 +104,18 @@ def _examine_files(checked: _Checked, path: Path) -> None:
 
 def _faults_of_memory(memory: MemorySettings, checked: Iterable[_Checked]) -> Iterator[str]:
     """Whether its model takes its chunks, and is that of the vectors that its file has."""
-    one = next(one for one in checked if memory.embedding_model in one.settings.model_names)
-    if one.faults or one.file is None:
-        return
     try:
-        vectoriser = Vectoriser.of(one.settings, gguf_header.read(one.file))
-        vectoriser.check(memory)
+        if memory.embedding_model is None:
+            facts = NO_MODEL.facts(memory)
+        else:
+            one = next(one for one in checked if memory.embedding_model in one.settings.model_names)
+            if one.faults or one.file is None:
+                return
+            vectoriser = Vectoriser.of(one.settings, gguf_header.read(one.file))
+            vectoriser.check(memory)
+            facts = vectoriser.facts(memory)
         if isinstance(memory.store, FileStore) and memory.store.path.exists():
-            asyncio.run(_try_file(memory.store.path, memory.name, vectoriser.facts(memory.chunking)))
+            asyncio.run(_try_file(memory.store.path, memory.name, facts))
     except (MemoryUnusable, ModelFileError) as error:
         yield str(error)
 

@@ -1,4 +1,4 @@
-"""`llama-srb memory`: puts, lists and removes an operator's documents, and rebuilds a memory's vectors.
+"""`llama-srb memory`: puts, lists, finds and removes an operator's documents, and rebuilds vectors.
 
 It opens the store itself, also while a server has it open, and starts an engine if it needs vectors.
 """
@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,11 +26,21 @@ from llama_srb.memory import tables
 from llama_srb.memory.documents import SUFFIXES, type_of
 from llama_srb.memory.embedding import Vectoriser
 from llama_srb.memory.one_memory import Memory
-from llama_srb.memory.records import MAX_LISTED, OPERATOR, MemorySettings, MemoryUnusable, Progress
+from llama_srb.memory.records import (
+    MAX_FOUND,
+    MAX_LISTED,
+    NO_MODEL,
+    OPERATOR,
+    MemorySettings,
+    MemoryUnusable,
+    Progress,
+    Scores,
+)
+from llama_srb.memory.words import asked, highlights
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import HubError
 from llama_srb.models.gguf_header import ModelFileError
-from llama_srb.request.values import RequestError, shown
+from llama_srb.request.values import SEARCHES, RequestError, SearchBy, shown
 
 from . import Failed, Refused, fetching, say
 
@@ -91,6 +102,45 @@ def _list(config_file: str | None, name: str | None) -> None:
     _with_memory(config_file, name, show, sees_all=True)
 
 
+def _search(
+    config_file: str | None, name: str, query: tuple[str, ...], by: SearchBy | None, k: int, as_json: bool
+) -> None:
+    """With --by words no engine is started; without, a file of before may be searched by meaning yet."""
+    text = " ".join(query)
+
+    async def search(memory: Memory) -> None:
+        way = by or memory.search_by
+        found = await memory.search(text, k, by=way, cosines=way != "words")
+        words = asked(text)
+        for one in found:
+            if as_json:
+                click.echo(json.dumps({
+                    "id": one.id, "document": one.document, "text": one.text, "score": one.score,
+                    "scores": one.scores.known(),
+                    "highlights": highlights(one.text, words), "metadata": dict(one.metadata),
+                }, ensure_ascii=False))  # fmt: skip
+            else:
+                click.echo(click.style(one.document, fg="green") + _why(one.scores))
+                click.echo(_styled(one.text, highlights(one.text, words)) + "\n")
+        if not found:
+            raise Failed(f"the memory {name} has found nothing for {shown(text)}")
+
+    _with_memory(config_file, name, search, computes=by != "words")
+
+
+def _why(scores: Scores) -> str:
+    return "".join(f"  {key} {score:.3g}" for key, score in scores.known().items())
+
+
+def _styled(text: str, places: list[tuple[int, int]]) -> str:
+    """The text with its highlights in bold; plain where no terminal reads it."""
+    parts, begin = list[str](), 0
+    for start, end in places:
+        parts += [text[begin:start], click.style(text[start:end], bold=True, fg="yellow")]
+        begin = end
+    return "".join(parts) + text[begin:]
+
+
 def _remove(config_file: str | None, name: str, ids: tuple[str, ...], owner: str) -> None:
     async def remove(memory: Memory) -> None:
         missing = [id for id in ids if not await memory.delete(id, owner)]
@@ -105,7 +155,8 @@ def _rebuild(config_file: str | None, names: tuple[str, ...]) -> None:
 
         async def rebuild(memory: Memory) -> None:
             count = await memory.rebuild(_shown)
-            say(f"{memory.settings.name}: {count} texts were computed by {memory.model.name}")
+            by = memory.model.name or "their words alone"
+            say(f"{memory.settings.name}: {count} texts were computed by {by}")
 
         _with_memory(config_file, name, rebuild, computes=True, rebuilding=True)
 
@@ -129,8 +180,8 @@ def _settings(config_file: str | None) -> tuple[Settings, list[MemorySettings]]:
 
 
 def _with_memory(
-    config_file: str | None, name: str, work: Work, *, computes: bool = False, rebuilding: bool = False,
-    sees_all: bool = False,
+    config_file: str | None, name: str, work: Work, *, computes: bool = False,
+    rebuilding: bool = False, sees_all: bool = False,
 ) -> None:  # fmt: skip
     """Opens a memory for some work. computes: it needs vectors. sees_all: also other owners' documents."""
     settings, memories = _settings(config_file)
@@ -140,7 +191,7 @@ def _with_memory(
             known = ", ".join(one.name for one in memories) or "none"
             raise Refused(f"there is no memory {shown(name)}; the configuration (--config FILE) has {known}")
         if sees_all:
-            wanted = MemorySettings(name, wanted.embedding_model, wanted.store, wanted.chunking, shared=True)
+            wanted = replace(wanted, shared=True)
         asyncio.run(_run(settings, wanted, work, computes, rebuilding))
     except CANNOT as error:
         raise Refused(error.message if isinstance(error, RequestError) else error) from error
@@ -149,6 +200,13 @@ def _with_memory(
 async def _run(
     settings: Settings, wanted: MemorySettings, work: Work, computes: bool, rebuilding: bool
 ) -> None:
+    if wanted.embedding_model is None:
+        opened = await Memory.open(wanted, NO_MODEL, rebuilding=rebuilding)
+        try:
+            await work(opened)
+        finally:
+            await opened.close()
+        return
     found = next(one for one in settings.served if wanted.embedding_model in one.model_names)
     model = fetching.with_models(found)
     vectoriser = Vectoriser.of(model, gguf_header.read(model.model))
@@ -178,7 +236,7 @@ CONFIG = click.Option(
 NAME = click.Argument(["name"])
 COMMAND = click.Group(
     "memory",
-    help="Put, list and remove an operator's documents of a memory, and rebuild its vectors. What the "
+    help="Put, list, find and remove an operator's documents of a memory, and rebuild its vectors. What the "
     "operator puts in is found by all keys. A server may have the memory open meanwhile.",
     commands=[
         click.Command(
@@ -199,6 +257,18 @@ COMMAND = click.Group(
             "list", callback=_list, params=[CONFIG, click.Argument(["name"], required=False)],
             help="List the memories, or the documents of one, of all owners: one line each, separated by "
             "tabs: " + ", ".join(COLUMNS) + ".",
+        ),
+        click.Command(
+            "search", callback=_search,
+            params=[
+                CONFIG, NAME, click.Argument(["query"], nargs=-1, required=True, metavar="WORD…"),
+                click.Option(["--by"], type=click.Choice(SEARCHES),
+                             help="How (default: as the memory is searched); words start no engine."),
+                click.Option(["-k", "k"], type=click.IntRange(1, MAX_FOUND), default=5, metavar="N",
+                             help="The most chunks (default: 5)."),
+                click.Option(["--json", "as_json"], is_flag=True, help="A line of JSON for each chunk."),
+            ],
+            help="Find the operator's chunks that fit a query best; its words in them are highlighted.",
         ),
         click.Command(
             "rm", callback=_remove,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from llama_srb.client.errors import ServerError
@@ -88,13 +88,15 @@ class Score:
 class Recalled:
     """A chunk of a memory in a prompt. score: the cosine of its vector and that of the client's text.
 
-    memory and document are empty if the server does not say them.
+    memory and document are empty if the server does not say them. score: None in a memory without a model.
+    scores: why it came: words (BM25), meaning (the cosine), fused (of both ranks).
     """
 
     id: str
-    score: float
+    score: float | None = None
     memory: str = ""
     document: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def recalled_of(start: Start | None) -> tuple[Recalled, ...]:

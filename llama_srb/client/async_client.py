@@ -276,6 +276,11 @@ class AsyncMemory:
         *,
         filter: Mapping[str, Any] | None = None,
         post_filter: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        around: int | None = None,
+        per_document: int | None = None,
+        diversity: float | None = None,
     ) -> list[Chunk]:
         """The same as Memory.search."""
-        return await self._client.ask(memories.search(self.name, query, k, filter, post_filter))
+        call = memories.search(self.name, query, k, filter, post_filter, by, around, per_document, diversity)
+        return await self._client.ask(call)

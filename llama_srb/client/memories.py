@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -21,15 +21,19 @@ Content: TypeAlias = str | bytes | Path
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """A memory of the server. store: file or qdrant. shared: what one key stores, all keys find."""
+    """A memory of the server. store: file or qdrant. shared: what one key stores, all keys find.
+
+    embedding_model: None if it has none. search: words, meaning or hybrid, where a search says nothing.
+    """
 
     id: str
-    embedding_model: str
+    embedding_model: str | None
     store: str
     chunk_tokens: int
     chunk_overlap: int
     chunk_separators: tuple[str, ...]
     shared: bool
+    search: str = "meaning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,17 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk that was found. score: the cosine of the vectors of chunk and query, at most 1."""
+    """A chunk that was found. score: the cosine of the vectors of chunk and query, at most 1.
+
+    score: None in a memory without a model. scores: why it was found: words (BM25), meaning, fused.
+    """
 
     id: str
     document: str
     text: str
-    score: float
+    score: float | None
     metadata: Mapping[str, Any]
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,13 @@ def search(
     k: int | None,
     filter: Mapping[str, Any] | None,
     post_filter: Mapping[str, Any] | None,
+    by: str | None,
+    around: int | None,
+    per_document: int | None,
+    diversity: float | None,
 ) -> Call[list[Chunk]]:
-    body = body_of(query=query, k=k, filter=filter, post_filter=post_filter)
+    body = body_of(
+        query=query, k=k, filter=filter, post_filter=post_filter, search=by, around=around,
+        per_document=per_document, diversity=diversity,
+    )  # fmt: skip
     return Call(_path(memory, "search"), body, lambda answer: records(Chunk, answer["data"]))

@@ -35,7 +35,12 @@ def _is_call(value: object) -> bool:
 
 def _is_recalled(value: object) -> bool:
     """Whether a value names a chunk that was recalled."""
-    if not isinstance(value, Mapping) or not (is_text(value.get("id")) and is_number(value.get("score"))):
+    if not isinstance(value, Mapping) or not is_text(value.get("id")):
+        return False
+    scores = value.get("scores", {})
+    if not is_object(scores) or not all(map(is_number, scores.values())):
+        return False
+    if value.get("score") is not None and not is_number(value["score"]):
         return False
     return all(value.get(name) is None or is_text(value[name]) for name in ("memory", "document"))
 

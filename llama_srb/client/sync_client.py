@@ -285,10 +285,17 @@ class Memory:
         *,
         filter: Mapping[str, Any] | None = None,
         post_filter: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        around: int | None = None,
+        per_document: int | None = None,
+        diversity: float | None = None,
     ) -> list[Chunk]:
-        """Returns the k chunks (5 unless given) whose vectors are nearest to the query's, best first.
+        """Returns the k chunks (5 unless given) that fit the query best.
 
-        filter: conditions on metadata and score, for the chunks of which the k best are taken; post_filter:
-        for these k. docs/api.md has the operators.
+        by: words, meaning or hybrid; else as the memory is searched. around: how many neighbours of each its
+        text has; per_document: the most of one document; diversity: how much it counts that one is unlike
+        those before it, 0 to 1. filter: conditions on metadata and score, for the chunks of which the k best
+        are taken; post_filter: for these k. docs/api.md has the operators.
         """
-        return self._client.ask(memories.search(self.name, query, k, filter, post_filter))
+        call = memories.search(self.name, query, k, filter, post_filter, by, around, per_document, diversity)
+        return self._client.ask(call)

@@ -112,6 +112,15 @@ class Rows(BaseModel):
         description="Size of that folder; the least recently used prompts are removed first.")
     packed_weights: Annotated[Path | None, AfterValidator(at_home)] = Field(None,
         description="Folder that stores weights as the CPU wants them: later starts do not pack them again.")
+    rerank: bool = Field(False,
+        description="The model ranks documents (/v1/rerank), by the head in its file, and does nothing else; "
+        "a model whose file says that it ranks does so without this.")
+    logits_processor: str | None = Field(None, pattern=r"^\w+(\.\w+)*:\w+(\.\w+)*$",
+        description="MODULE:FUNCTION of one's own logits processor, which requests ask for by "
+        "logits_processor. It runs in a process of its own (default: none).")
+    logits_processor_timeout: float = Field(10.0, gt=0, le=86400,
+        description="Seconds that it may take for one request's rows; then it is started anew, and the "
+        "request gets an error.")
     engine_mode: Literal["resident", "per-request"] = Field("resident",
         description="One engine for all requests, or one process for each request.")
     max_engines: int = Field(4, ge=1, le=1024,

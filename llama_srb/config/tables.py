@@ -24,7 +24,8 @@ FIELDS = RENAMED | {
     name: name
     for name in (
         "tags", "lora", "adapters", "adapters_dir", "n", "max_n", "ctx", "parallel", "cache_cells",
-        "prefix_cache", "prefix_cache_size", "packed_weights", "engine_mode", "max_engines", "engine",
+        "prefix_cache", "prefix_cache_size", "packed_weights", "rerank", "logits_processor",
+        "logits_processor_timeout", "engine_mode", "max_engines", "engine",
         "engine_env", "load_timeout", "step_timeout", "engine_args", "sampling", "override",
         "prompt", "prompt_file", "unload_after", "preload",
     )

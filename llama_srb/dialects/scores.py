@@ -7,6 +7,7 @@ the mean and the perplexity, and each token's log-probability.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from llama_srb.dialects.openai.answer import Usage, usage_of
 from llama_srb.engine.events import Done, Event, Score
 from llama_srb.request.parse import Reader, read_fields
 from llama_srb.request.shapes import LoraScales, cache_salt, cells_fields, lora_scales
-from llama_srb.request.values import MAX_LOGPROBS, MAX_SCORED, whole, wrong
+from llama_srb.request.values import MAX_LOGPROBS, MAX_SCORED, switch, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,6 @@ class ScoreRequest:
         return {**prompt, "texts": self.texts, "logprobs": self.logprobs, **more}
 
 
-def _switch(name: str) -> Reader:
-    def read(value: object) -> bool:
-        if not isinstance(value, bool):
-            raise wrong(name, value, "true or false")
-        return value
-
-    return read
-
-
 def _one(name: str) -> Callable[[object], Text]:
     return one_text(name, "a text or a list of token ids")
 
@@ -65,8 +57,8 @@ _READERS: Mapping[str, Reader] = {
     "texts": list_of_texts("texts", MAX_SCORED, _MANY, _one),
     "prompt": _one("prompt"),
     "logprobs": lambda value: whole("logprobs", value, 0, MAX_LOGPROBS),
-    "cache": _switch("cache"),
-    "certainty": _switch("certainty"),
+    "cache": partial(switch, "cache"),
+    "certainty": partial(switch, "certainty"),
     "lora": lora_scales,
     "cache_salt": cache_salt,
     "model": model_name,

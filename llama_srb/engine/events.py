@@ -300,6 +300,7 @@ class Done:
     votes: Annotated[tuple[Vote, ...] | None, Public(7)] = None  # the leading answer first
     diversity_stats: Annotated[DiversityStats | None, Public(8)] = None  # of the returned texts
     reasoning_tokens: int = 0  # of completion_tokens: those of a chat's thoughts
+    negative_tokens: int = 0  # of the negative prompt, which is computed beside the prompt
 
     @property
     def total_ms(self) -> float:

@@ -31,6 +31,14 @@ def names(value: str) -> list[str]:
     return re.split("[;>]", value)
 
 
+def drafter(value: str) -> bool:
+    """Whether any of llama-server's kinds guesses; commas are between them, and no word is its usual one."""
+    kinds = set(value.split(",")) - {"none"}
+    if any(not kind.startswith("ngram-") for kind in kinds - {""}):
+        raise ValueError("there is no draft model; ngram-simple guesses from the texts")
+    return bool(kinds)
+
+
 def bias(value: str) -> list[Any]:
     """TOKEN_ID+BIAS or TOKEN_ID-BIAS."""
     match = re.fullmatch(r"\s*(\d+)([+-])(.+)", value)

@@ -35,6 +35,7 @@ from llama_srb.dialects.koboldai.watched import Aborted, LastLogprobs, Performan
 from llama_srb.dialects.llamacpp.completion import LlamacppText
 from llama_srb.dialects.llamacpp.info import ChatPrompt, Detokenized, Props, Slot, Tokenized, TokenizerInfo
 from llama_srb.dialects.ollama.info import OllamaLoadedModels, OllamaModels, OllamaVersion, ShownModel
+from llama_srb.dialects.rerank import RerankAnswer
 from llama_srb.dialects.textgen import (
     Decoded,
     Encoded,
@@ -50,6 +51,7 @@ from llama_srb.dialects.vectors import LlamacppVector, OllamaVector, OllamaVecto
 from llama_srb.http.handlers.adapter_loads import AdapterRoutes
 from llama_srb.http.handlers.compatibility import Compatibility
 from llama_srb.http.handlers.control import Control
+from llama_srb.http.handlers.generate import Generate
 from llama_srb.http.handlers.health import Health
 from llama_srb.http.handlers.loads import Loads
 from llama_srb.http.handlers.overrides import OverrideRoutes
@@ -114,6 +116,7 @@ TEXT_OR_LIST: Schema = {"type": ["string", "array"], "items": ANY}
 
 
 IDS: Schema = {"type": "array", "items": COUNT}
+RERANK: Schema = {"query": TEXT, "documents": MAYBE_LIST, "texts": MAYBE_LIST, "top_n": MAYBE_COUNT}
 CONTENT: Schema = {"content": ANY, "input": ANY, "dimensions": ANY}
 PROMPT: Schema = {
     "prompt": ANY, "n": ANY, "stream": MAYBE_SWITCH, "response_fields": MAYBE_LIST,
@@ -223,6 +226,15 @@ _PATHS = (
     Path("llamacpp", "POST", "/embedding", EMBED, vectors, "Vectors of texts.", NATIVE_VECTORS, CONTENT),
     Path("llamacpp", "POST", "/embeddings", EMBED, vectors, "The same as /embedding.",
         NATIVE_VECTORS, CONTENT),
+
+    Path("llamacpp", "POST", "/reranking", EMBED, Generate.rerank,
+        "Documents by what the model's head gives for them and a query.", {JSON: RerankAnswer}, RERANK),
+    Path("llamacpp", "POST", "/v1/reranking", EMBED, Generate.rerank, "The same as /reranking.",
+        {JSON: RerankAnswer}, RERANK),
+    Path("openai", "POST", "/rerank", EMBED, Generate.rerank, "The same as /v1/rerank.",
+        {JSON: RerankAnswer}, RERANK),
+    Path("openai", "POST", "/v2/rerank", EMBED, Generate.rerank, "The same in Cohere's form.",
+        {JSON: RerankAnswer}, RERANK),
 
     Path("koboldai", "POST", "/api/v1/generate", COMPLETE, reply,
         "n results; also the blocking API of old text-generation-webui.",

@@ -248,7 +248,7 @@ def recalled_header(found: Sequence[Recalled]) -> str:
     """The value of X-Recalled. More chunks than it has room for are counted: `more;count=12`."""
     names, size = list[str](), 0
     for one in found:
-        name = f"{one.id};score={one.score}"
+        name = one.id if one.score is None else f"{one.id};score={one.score}"
         size += len(name) + 2
         if size > MOST_OF_RECALLED:
             return ", ".join((*names, f"more;count={len(found) - len(names)}"))

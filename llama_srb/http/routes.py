@@ -7,6 +7,7 @@ import dataclasses
 from llama_srb.dialects import events, openai
 from llama_srb.dialects.embeddings import Embeddings
 from llama_srb.dialects.openai import Completion, Error, chat
+from llama_srb.dialects.rerank import RerankAnswer
 from llama_srb.dialects.scores import ScoredTexts
 from llama_srb.dialects.tasks.made_prompt import MadePrompt
 from llama_srb.http import foreign
@@ -126,6 +127,12 @@ OURS: tuple[Route, ...] = (
             200: json_of("One entry for each text, in the order of the texts.", Embeddings),
             **GENERATION_ERRORS,
         }, request="EmbeddingInput"),
+    Route("POST", "/v1/rerank", EMBED, Generate.rerank,
+        "Documents by how well they answer a query, in the form of Jina and vLLM; with texts in that of TEI.",
+        {
+            200: json_of("The best documents first.", RerankAnswer),
+            **GENERATION_ERRORS,
+        }, request="RerankInput"),
     Route("DELETE", "/v1/completions/{id}", COMPLETE_OR_CHAT, Control.cancel,
         "Ends a request.", CANCELLED),
     Route("DELETE", "/v1/completions/{id}/{index}", COMPLETE_OR_CHAT, Control.cancel,

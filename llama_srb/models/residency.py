@@ -89,13 +89,15 @@ class Residency:
         self._models[model] = ResidentModel(model)
         self._changed.set()
 
-    async def remove(self, model: ServedModel) -> None:
+    async def remove(self, model: ServedModel, *, was_served: bool = True) -> None:
         """Waits until the model's last request has ended, then stops its pool. It must get no new ones.
 
-        A load() that waits ends with ModelRemoved, as all later ones.
+        A load() that waits ends with ModelRemoved, as all later ones. was_served: else a reload has failed
+        that would have served it.
         """
         one = self._models[model]
-        log.info("model %s: is removed after its last request", model.name)
+        if was_served:
+            log.info("model %s: is removed after its last request", model.name)
         model.leaves = True
         one.fail(_removed(model), ModelRemoved)
         while model.n_users or model.pool.requests:

@@ -12,14 +12,11 @@ from llama_srb.request.values import RequestError, is_number, is_text, is_token,
 
 # Fields without a counterpart here → their neutral values. Other values are ignored with a warning.
 UNSUPPORTED: dict[str, tuple[object, ...]] = {
-    "guidance_scale": (1,),
-    "negative_prompt": ("",),
     "bypass_eos": (False,),
     "add_bos_token": (True,),
     "add_special_tokens": (True,),
     "render_special": (False,),
     "spaces_between_special_tokens": (True,),
-    "speculative_ngram": (False,),
     "t_max_predict_ms": (-1, 0),
     "response_fields": ([],),
     "return_progress": (False,),

@@ -7,7 +7,7 @@ and the command line are made from them. Knows neither HTTP nor the engine proce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, NewType, TypeAlias
 
@@ -59,6 +59,7 @@ ObjectText = NewType("ObjectText", str)
 ToolChoice = NewType("ToolChoice", str)
 TOOL_CHOICES = ("auto", "none", "required")
 REASONING_FORMATS = ("auto", "none", "deepseek", "deepseek-legacy")
+ForProcessor: TypeAlias = bool | dict[str, Any]
 LogitBias: TypeAlias = tuple[tuple[int | str, float | bool], ...]
 
 
@@ -86,13 +87,17 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A chunk of a memory for a prompt. score: the cosine of its vector and that of the client's text."""
+    """A chunk of a memory for a prompt. score: the cosine of its vector and that of the client's text.
+
+    score: None in a memory without vectors. scores: by name, those by which it was found.
+    """
 
     memory: str
     id: str
     document: str
-    score: float
+    score: float | None
     text: str
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +285,12 @@ class Sampling(_Row):
         "-1 and 4294967295 mean no seed: a request then gets a random one, which the start event has, and an "
         "entry of sequences its request's seed + i. Larger seeds are taken modulo 4294967295, other negative "
         "ones as 4294967296 + seed, as llama-server does.")
+    guidance_scale: float = _row(1.0, "other", ge=-100, le=100, neutral=1, aliases="cfg_scale",
+        title="Away from what you do not want, how far",
+        about="How strongly the text is led away from the words under “Not like this”. 1 is off; 1.5 is "
+        "usual.",
+        meaning="Classifier-free guidance: each token is drawn from log probabilities n + s · (p - n); p: "
+        "behind the prompt, n: behind negative_prompt, s: this. 1 is off.")
     min_keep: int = _row(0, "other", ge=0, le=INT32_MAX, neutral=0, title="Words always kept",
         about="However strict the limits are, so many words may always be chosen.",
         meaning="Truncating samplers leave at least this many tokens.")
@@ -325,6 +336,7 @@ class Override(Sampling):
     repetition_detection: Annotated[Repetition | None, BeforeValidator(read_repetition)] = None
     loop_detect_window: int = Field(0, ge=0, le=MAX_LOOP)
     loops: Annotated[str, BeforeValidator(shapes.one_of("loops", LOOPS))] = LOOPS[0]
+    logits_processor: Annotated[ForProcessor, BeforeValidator(shapes.processor)] = False
 
 
 STRUCTURES = ("grammar", "json_schema", "regex", "choice", "structural_tag")
@@ -349,6 +361,11 @@ class CompletionRequest(_Row):
     prompt: Annotated[PromptValue, BeforeValidator(shapes.prompt)] = _row("", "request",
         meaning="The text to continue, or its token ids, or parts: [{text, special}, …], of which only those "
         "with special: true may have control tokens. With continue: text after that sequence, or none.")
+    negative_prompt: Annotated[str, BeforeValidator(shapes.text("negative_prompt"))] = _row("", "request",
+        neutral="", title="Not like this",
+        meaning="What guidance_scale leads away from: it stands in place of the prompt, and the same text "
+        "behind it. If it is empty, the prompt's last token does. With continue it stands in place of the "
+        "first request's prompt.")
     story: Annotated[Story | None, BeforeValidator(read_story)] = _row(None, "request",
         meaning="The prompt is a story of any length, of which the newest text is read, behind what stands "
         "here: {memory, lore: [{text, keys, also, always, order, search, budget, name, meaning}, …], "
@@ -408,6 +425,15 @@ class CompletionRequest(_Row):
         "(token_ids): also of a token that ends the text, and of a stop string. logprobs then has them all.")
     return_tokens_as_token_ids: bool = _row(False, "request", neutral=False,
         meaning="In logprobs each token is written as token_id:17, in OpenAI's completions and chats.")
+    draft: Annotated[int, BeforeValidator(shapes.draft)] = _row(0, "request", ge=0, le=shapes.MOST_DRAFTED,
+        neutral=0, aliases="speculative_ngram", meaning="Guess at most so many next tokens of a sequence in "
+        "a step, from what the prompt, the request's other texts and the same client's earlier ones have "
+        "behind the same tokens, and what a grammar allows only; true is 16. Guesses that are right save "
+        "steps, as where a text quotes or is repeated; the draws are made as without.")
+    logits_processor: Annotated[ForProcessor, BeforeValidator(shapes.processor)] = _row(False, "request",
+        neutral=False, meaning="Each row of logits goes to the operator's own processor before a token is "
+        "drawn from it (--logits-processor): true, or an object with arguments for it. Nothing is guessed "
+        "of such texts (draft).")
     return_entropies: bool = _row(False, "request", neutral=False,
         meaning="The entropy of the model's distribution, before samplers, for each token of token_ids.")
     stop_token_ids: Annotated[TokenIds, BeforeValidator(shapes.ids("stop_token_ids", MOST_STOPS))] = _row(
@@ -504,7 +530,8 @@ class CompletionRequest(_Row):
         'like all others first), certainty (of the model, the mean of all tokens), {"vote": {"regex"}} (of '
         "the answer that most texts have; the last match is a text's answer), "
         '{"judge": {"prompt", "answers", "model"}} (of which a loaded model gives the first answer rather '
-        'than the second), {"following": {"text"}} (behind which that text is the likeliest). '
+        'than the second), {"following": {"text"}} (behind which that text is the likeliest), '
+        '{"reward": {"model", "query"}} (which answers best by a model that ranks). '
         '{"medoid": {"by": "embeddings", "model"}} compares vectors; so may diversity.')
     finish: Annotated[Finish | None, BeforeValidator(read_finish)] = _row(None, "diversity", neutral={},
         title="Stop when enough are done",
@@ -556,6 +583,7 @@ class CompletionRequest(_Row):
     continue_fits: ContinueFits | None = Field(None, exclude=True)
     warnings: tuple[str, ...] = Field((), exclude=True)
     locked: Mapping[str, str] = Field({}, exclude=True)  # an extend may not change them: what sets them
+    negative_is_plain: bool = Field(False, exclude=True)  # names of control tokens are text in it
     recalled: Mapping[int, tuple[Recalled, ...]] = Field({}, exclude=True)  # by the number of the user's turn
     to_store: tuple[str, str] | None = Field(None, exclude=True)  # a memory, and the text that goes into it
     # fmt: on
@@ -603,6 +631,7 @@ class CompletionRequest(_Row):
         optional = {
             "min_tokens": self.min_tokens,
             "stop": list(self.stop),
+            "negative_prompt": self._negative_fields(),
             "sampling": self.sampling.given,
             "sequences": sequences if any(sequences) else [],
             "banned_strings": [one if isinstance(one, str) else asdict(one) for one in self.banned_strings],
@@ -635,6 +664,10 @@ class CompletionRequest(_Row):
     def _limit_fields(self) -> dict[str, Any]:
         return shapes.limit_fields(self.truncate_prompt_tokens, self.truncation_side)
 
+    def _negative_fields(self) -> str | list[dict[str, str]]:
+        text = self.negative_prompt
+        return [{"text": text}] if text and self.negative_is_plain else text
+
     def _token_fields(self) -> dict[str, Any]:
         """What concerns single tokens: which may be drawn, which end a text, what is told of them."""
         given: dict[str, Any] = {name: list(ids) for name in TOKEN_LISTS if (ids := getattr(self, name))}
@@ -642,6 +675,8 @@ class CompletionRequest(_Row):
         given |= {"return_token_ids": True} if self.return_token_ids else {}
         given |= {"return_entropies": True} if self.return_entropies else {}
         given |= {"include_stop_str_in_output": True} if self.include_stop_str_in_output else {}
+        given |= {"draft": self.draft} if self.draft else {}
+        given |= {} if self.logits_processor is False else {"logits_processor": self.logits_processor}
         return given | ({} if self.skip_special_tokens else {"skip_special_tokens": False})
 
     def _diversity_fields(self) -> dict[str, Any]:
@@ -787,6 +822,7 @@ _TYPES: dict[object, str] = {
     Repetition | None: "repetition",
     Phrases: "phrases",
     Bans: "bans",
+    ForProcessor: "bool or object",
 }
 _TYPES |= {
     LogitBias: "biases",
@@ -832,6 +868,12 @@ SAMPLING_ROWS = _rows(Sampling)
 REQUEST_ROWS = {name: row for name, row in _rows(CompletionRequest).items() if name != "sampling"}
 ROWS = REQUEST_ROWS | SAMPLING_ROWS
 OVERRIDE_ROWS = SAMPLING_ROWS | {name: ROWS[name] for name in Override.model_fields if name in REQUEST_ROWS}
+BY_LIST = frozenset(
+    name
+    for name, row in OVERRIDE_ROWS.items()
+    if row.is_number or name in ("loops", "repetition_detection", "logits_processor")
+)
+"""Fields that may be a list of n values, one per sequence: those whose own values are no lists."""
 CANONICAL = {alias: name for name, row in ROWS.items() for alias in (name, *row.aliases)}
 
 

@@ -6,14 +6,14 @@ ends sequences, and engine/ranking says when a vote is decided.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from llama_srb.request.shapes import from_json
-from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, shown, whole, wrong
+from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, shown, switch, whole, wrong
 
 MAX_PRUNE_POINTS = 16
 MAX_PASSAGES = 1000
@@ -71,12 +71,6 @@ class Repetition:
 Reader = Callable[[object], Any]
 
 
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong("vote_decided", value, "true or false")
-    return value
-
-
 def _marks(value: object) -> tuple[int, ...]:
     wanted = f"a list of 1 to {MAX_PRUNE_POINTS} rising numbers of tokens"
     if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_PRUNE_POINTS:
@@ -95,7 +89,7 @@ def _score(value: object) -> object:
 
 _FINISH: Mapping[str, Reader] = {
     "first": lambda value: whole("first", value, 1, MAX_INDEX),
-    "vote_decided": _switch,
+    "vote_decided": partial(switch, "vote_decided"),
 }
 _PRUNE: Mapping[str, Reader] = {
     "at": _marks,
@@ -103,13 +97,13 @@ _PRUNE: Mapping[str, Reader] = {
     "by": _score,
 }
 _END: Mapping[str, Reader] = {
-    name: functools.partial(lambda name, value: whole(name, value, 1, MAX_PASSAGES), name)
+    name: partial(lambda name, value: whole(name, value, 1, MAX_PASSAGES), name)
     for name in ("sentences", "paragraphs")
 }
 
 
 _REPETITION: Mapping[str, Reader] = {
-    name: functools.partial(lambda name, value: whole(name, value, 0, MAX_LOOP), name)
+    name: partial(lambda name, value: whole(name, value, 0, MAX_LOOP), name)
     for name in ("min_pattern_size", "max_pattern_size", "min_count")
 }
 

@@ -22,6 +22,7 @@ from llama_srb.request.aliases import (
 from llama_srb.request.chain import settle_chain
 from llama_srb.request.conflicts import check_together
 from llama_srb.request.fields import (
+    BY_LIST,
     CANONICAL,
     CHAT,
     OVERRIDE_ROWS,
@@ -391,8 +392,8 @@ def _sequences(value: object, n: int, strict: bool, unread: set[str], warnings: 
 
 
 def _distribute_lists(fields: Fields, sequences: list[Fields], defaults: Defaults) -> None:
-    """Moves lists of numbers, one value per sequence, into the overrides, which go before the lists."""
-    for name in [name for name in fields if name in OVERRIDE_ROWS and ROWS[name].is_number]:
+    """Moves lists of values, one per sequence, into the overrides, which go before the lists."""
+    for name in [name for name in fields if name in BY_LIST]:
         values = _spread_out(name, fields[name], len(sequences))
         if not isinstance(values, list | tuple):
             continue
@@ -410,7 +411,7 @@ def _distribute_lists(fields: Fields, sequences: list[Fields], defaults: Default
 
 def _spread_out(name: str, value: object, n: int) -> object:
     """`{from, to}` as n values from the first to the last, evenly; other values as they are."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not ROWS[name].is_number:
         return value
     if value.keys() != {"from", "to"} or not all(map(is_number, value.values())):
         raise wrong(name, value, 'a number, a list of n numbers, or {"from": 0.5, "to": 1}')

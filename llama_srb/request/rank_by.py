@@ -19,8 +19,10 @@ MOST_PLACES = 4  # of the text, in one prompt
 MAX_QUESTION = 100_000  # characters of a judge's prompt
 MAX_PATTERN = 1000  # characters
 MAX_FOLLOWING = 10_000  # characters
+MAX_QUERY = 10_000  # characters
 MAX_PATTERN_MEMORY = 1 << 20  # bytes of the compiled pattern and its states
 SIMILARITIES = ("overlap", "embeddings")
+Reader = Callable[[object], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class RankBy:
 
     by: how texts are compared. model: the one that computes embeddings; None: the only embedding model.
     regex: finds the answer in a text, for a vote. prompt, answers: a question about {text}, and what a judge
-    may say: the first one is praise. text: what is to follow each text.
+    may say: the first one is praise. text: what is to follow each text. query: what each text answers.
     """
 
     name: str
@@ -39,6 +41,7 @@ class RankBy:
     prompt: str | None = None
     answers: tuple[str, ...] = ()
     text: str | None = None
+    query: str | None = None
 
     @property
     def needs_vectors(self) -> bool:
@@ -80,12 +83,17 @@ def _pattern(value: object) -> object:
     return value
 
 
-def _following(value: object) -> object:
-    if not is_text(value) or not value:
-        raise wrong("text", value, "the text that is to follow")
-    if (length := len(str(value))) > MAX_FOLLOWING:
-        raise RequestError(f"text has {length} characters; it may have {MAX_FOLLOWING}")
-    return value
+def _bounded(name: str, wanted: str, most: int) -> Reader:
+    """A reader of a text that is not empty, of at most so many characters."""
+
+    def read(value: object) -> object:
+        if not is_text(value) or not value:
+            raise wrong(name, value, wanted)
+        if (length := len(str(value))) > most:
+            raise RequestError(f"{name} has {length} characters; it may have {most}")
+        return value
+
+    return read
 
 
 def _question(value: object) -> object:
@@ -120,7 +128,6 @@ def compiled(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-Reader = Callable[[object], Any]
 _COMPARED: Mapping[str, Reader] = {"by": _similarity, "model": _model}
 RANKERS: Mapping[str, Mapping[str, Reader]] = {
     "logprob": {},
@@ -130,7 +137,8 @@ RANKERS: Mapping[str, Mapping[str, Reader]] = {
     "vote": {"regex": _pattern},
     "certainty": {},
     "judge": {"prompt": _question, "answers": _answers, "model": _model},
-    "following": {"text": _following},
+    "following": {"text": _bounded("text", "the text that is to follow", MAX_FOLLOWING)},
+    "reward": {"model": _model, "query": _bounded("query", "the text that is answered", MAX_QUERY)},
 }
 TITLES: Mapping[str, str] = {
     "logprob": "the likeliest first",
@@ -140,7 +148,7 @@ TITLES: Mapping[str, str] = {
     "medoid": "those first that are most like the others",
 }
 """Names for writers of the rankers that need nothing else."""
-REQUIRED = {"vote": ("regex",), "judge": ("prompt", "answers"), "following": ("text",)}
+REQUIRED = {"vote": ("regex",), "judge": ("prompt", "answers"), "following": ("text",), "reward": ("model",)}
 WANTED = ", ".join(
     [f"one of {', '.join(name for name in RANKERS if name not in REQUIRED)}"]
     + [f"{{{name}: {{{', '.join(fields)}}}}}" for name, fields in REQUIRED.items()]
@@ -161,7 +169,7 @@ def read_rank_by(value: object) -> object:
     for missing in [key for key in REQUIRED.get(name, ()) if key not in fields]:
         raise RequestError(f"rank_by.{name}.{missing} is missing", param=f"rank_by.{name}.{missing}")
     made = RankBy(name, **{key: _read(name, key, one) for key, one in fields.items()})
-    if made.model is not None and not made.needs_vectors and name != "judge":
+    if made.model is not None and not made.needs_vectors and name not in ("judge", "reward"):
         message = f"rank_by.{name}.model is given, but by is {made.by}; only embeddings need a model"
         raise RequestError(message, param=f"rank_by.{name}.model")
     return made

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, is_text, shown, whole, wrong
+from llama_srb.request.values import INT32_MAX, MAX_INDEX, RequestError, is_text, shown, switch, whole, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,7 @@ def sequence_name(name: str, *, with_id: bool) -> Callable[[object], object]:
             raise RequestError(f"{name}.{key} is missing", param=f"{name}.{key}")
         id = plain_id(f"{name}.id", given["id"]) if with_id else ""
         at = whole(f"{name}.at", given["at"], 0, INT32_MAX) if "at" in given else None
-        exact = given.get("exact", False)
-        if not isinstance(exact, bool):
-            raise wrong(f"{name}.exact", exact, "true or false")
+        exact = switch(f"{name}.exact", given.get("exact", False))
         return SequenceName(whole(f"{name}.index", given["index"], 0, MAX_INDEX), at, id, exact)
 
     return normalise

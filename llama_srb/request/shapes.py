@@ -139,6 +139,15 @@ def structure_text(name: str) -> Callable[[object], object]:
     return normalise
 
 
+def text(name: str) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if not is_text(value):
+            raise wrong(name, value, "a text")
+        return value
+
+    return check
+
+
 def _object(name: str) -> Callable[[object], object]:
     """An object, or one as text, as JSON; it keeps the order of properties, which is that in the output."""
 
@@ -229,6 +238,14 @@ def seed(value: object) -> object:
     return (value % 2**32 if value < 0 else value) % RANDOM_SEED
 
 
+MOST_DRAFTED = 16
+
+
+def draft(value: object) -> object:
+    """How many tokens are guessed at most; true: as many as can be."""
+    return MOST_DRAFTED * value if isinstance(value, bool) else value
+
+
 SIDES = ("left", "right")
 MAX_CHECKED = 1 << 16  # characters of arguments: more are not parsed for a warning
 
@@ -280,6 +297,26 @@ def kwargs(value: object) -> object:
     if not isinstance(value, dict):
         raise wrong("chat_template_kwargs", value, "an object")
     return _as_json("chat_template_kwargs", value)
+
+
+MAX_ARGUMENTS = 16 << 10  # bytes of JSON: the engine's limit
+
+
+def processor(value: object) -> object:
+    """Whether rows go to the operator's logits processor, or an object with its arguments."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    value = from_json("logits_processor", value)
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, dict):
+        raise wrong("logits_processor", value, "true, false or an object")
+    if (size := len(_as_json("logits_processor", value))) > MAX_ARGUMENTS:
+        raise RequestError(
+            f"logits_processor has {size} bytes; it may have at most {MAX_ARGUMENTS}",
+            param="logits_processor",
+        )
+    return value
 
 
 def choices(value: object) -> object:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from llama_srb.request.shapes import choices, from_json, schema, structural_tag, structure_text, texts
-from llama_srb.request.values import INT32_MAX, RequestError, is_text, shown, whole, wrong
+from llama_srb.request.values import INT32_MAX, RequestError, is_text, shown, switch, whole, wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,6 @@ def _max_tokens(value: object) -> object:
     return n
 
 
-def _switch(value: object) -> object:
-    if not isinstance(value, bool):
-        raise wrong("return_free", value, "true or false")
-    return value
-
-
 READERS: dict[str, Callable[[object], Any]] = {
     "text": _text,
     "grammar": structure_text("grammar"),
@@ -68,7 +63,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "structural_tag": structural_tag,
     "max_tokens": _max_tokens,
     "stop": texts("stop"),
-    "return_free": _switch,
+    "return_free": partial(switch, "return_free"),
 }
 STRUCTURES = ("grammar", "json_schema", "regex", "choice", "structural_tag")
 

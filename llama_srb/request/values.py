@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
+T = TypeVar("T", bound=str)
+SearchBy: TypeAlias = Literal["words", "meaning", "hybrid"]  # how a memory is searched
+SEARCHES: tuple[SearchBy, ...] = get_args(SearchBy)
 INT32_MAX = 2**31 - 1
 MAX_LOGPROBS = 100
 MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of a list such as stop, and of one of its texts: the engine's limits
@@ -80,6 +83,28 @@ def whole(name: str, value: object, low: int, high: int) -> int:
     if not low <= value <= high:
         raise wrong(name, value, bounds)
     return value
+
+
+def share(name: str, value: object) -> float:
+    """Reads a number between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise wrong(name, value, "a number between 0 and 1")
+    return float(value)
+
+
+def switch(name: str, value: object) -> bool:
+    """Reads true or false."""
+    if not isinstance(value, bool):
+        raise wrong(name, value, "true or false")
+    return value
+
+
+def named(name: str, known: Sequence[T], value: object) -> T:
+    """Reads one of these names."""
+    found = next((one for one in known if one == value), None)
+    if found is None:
+        raise wrong(name, value, " or ".join(f'"{one}"' for one in known))
+    return found
 
 
 def is_number(value: object) -> bool:

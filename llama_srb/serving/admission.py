@@ -368,8 +368,10 @@ def _key_label(grant: Grant | None) -> str:
 
 
 def _cost(last: Event | None) -> int:
-    """The tokens that a request has cost, its prompt's included; 0 if it has not ended with done."""
-    return last.prompt_tokens + last.completion_tokens if isinstance(last, Done) else 0
+    """The tokens that a request has cost, its prompts' included; 0 if it has not ended with done."""
+    if not isinstance(last, Done):
+        return 0
+    return last.prompt_tokens + last.negative_tokens + last.completion_tokens
 
 
 def _computed(event: Event) -> int:

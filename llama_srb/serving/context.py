@@ -17,11 +17,11 @@ from llama_srb.models.served import ServedModel
 from llama_srb.request.fields import CompletionRequest
 from llama_srb.request.parse import Defaults
 from llama_srb.request.rank_by import RankBy
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, SearchBy
 from llama_srb.serving.admission import Admission, Reservation
 from llama_srb.serving.bodies import without_stalling
 from llama_srb.serving.keys.caller import Caller
-from llama_srb.serving.model_facts import ModelFacts, embedder_of, judge_of
+from llama_srb.serving.model_facts import ModelFacts, embedder_of, judge_of, ranker_of
 from llama_srb.tasks import Task, applied
 
 
@@ -31,8 +31,9 @@ class Recalling(Protocol):
     def require(self, name: str, caller: Caller, /) -> None: ...
 
     async def recall(
-        self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., prompts: int = ..., /
-    ) -> list[Found]: ...
+        self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., prompts: int = ...,
+        by: SearchBy | None = ..., /,
+    ) -> list[Found]: ...  # fmt: skip
 
     def store(self, name: str, text: str, caller: Caller, /) -> None: ...
 
@@ -110,6 +111,12 @@ class RequestContext:
             self.embedder(request.rank_by)
         if request.rank_by is not None and request.rank_by.name == "judge":
             self.judge(request.rank_by)
+        if request.rank_by is not None and request.rank_by.name == "reward":
+            self.ranker(request.rank_by)
+
+    def ranker(self, by: RankBy) -> ServedModel:
+        """The loaded model that ranks texts for `reward`; RequestError."""
+        return ranker_of(self.models(), by)
 
     def embedder(self, by: RankBy) -> ServedModel:
         """The loaded model that computes the vectors of a ranking; RequestError."""

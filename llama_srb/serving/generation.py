@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import orjson
+
 from llama_srb.engine.exchange import Exchange
 from llama_srb.engine.ranking import Rank, joining, ranking
 from llama_srb.engine.ranking.judging import JUDGED_AT_ONCE, likelihoods, margins
@@ -24,11 +26,14 @@ from llama_srb.request.shapes import cells_fields
 from llama_srb.request.truncate import Command, truncate_prompt
 from llama_srb.request.values import RequestError
 from llama_srb.serving.admission import Reservation
+from llama_srb.serving.bodies import without_stalling
 from llama_srb.serving.context import RequestContext
 from llama_srb.serving.recall import with_recalled
 from llama_srb.serving.running import Work
 from llama_srb.serving.story_prompts import compute_ahead, with_story
-from llama_srb.serving.vectors import vectors_by
+from llama_srb.serving.vectors import relevance_by, vectors_by
+
+MOST_ANSWERED = 2000  # characters of a prompt: encoders take 512 tokens of both texts, as a rule
 
 
 async def generation_of(
@@ -57,7 +62,8 @@ async def generation_of(
 
 def is_ready(request: CompletionRequest, context: RequestContext) -> bool:
     """Whether prepared() leaves a request as it is, so that its command may be encoded at once."""
-    return context.task is None and request.story is None and not context.facts.tools.may_change(request)
+    is_whole = request.story is None and not _lacks_query(request)
+    return context.task is None and is_whole and not context.facts.tools.may_change(request)
 
 
 async def prepared(
@@ -82,6 +88,8 @@ async def prepared(
         request = await context.with_task(request)
     if request.messages is not None:
         request = await facts.tools.for_request(request, reservation.command)
+    if _lacks_query(request):
+        request = await without_stalling(request.prompt_length, _with_query, request)
     if limit is None:
         return request
     await facts.known(reservation.command)
@@ -139,4 +147,31 @@ def rank_of(
             prompt, cells = str(request.prompt), cells_fields(request.lora, request.cache_salt)
             return await likelihoods(reservation, texts, prompt, by.text, JUDGED_AT_ONCE, cells)
 
-    return ranking(request, max_held, Helpers(embed, judge, follow), generation.end_surplus)
+    async def reward(texts: Sequence[str]) -> list[float]:
+        assert by is not None
+        assert by.query is not None
+        return await relevance_by(context.ranker(by), context, by.query, texts)
+
+    return ranking(request, max_held, Helpers(embed, judge, follow, reward), generation.end_surplus)
+
+
+def _lacks_query(request: CompletionRequest) -> bool:
+    by = request.rank_by
+    return by is not None and by.name == "reward" and by.query is None
+
+
+def _with_query(request: CompletionRequest) -> CompletionRequest:
+    """The request, whose texts are ranked as answers to what its prompt ends with; RequestError."""
+    assert request.rank_by is not None
+    if not (query := _answered_by(request)):
+        message = "rank_by.reward.query is missing, and the prompt is no text that is answered"
+        raise RequestError(message, param="rank_by.reward.query")
+    return request.model_copy(update={"rank_by": replace(request.rank_by, query=query)})
+
+
+def _answered_by(request: CompletionRequest) -> str:
+    """What the texts answer: the end of the prompt, or of a chat the user's last message; or nothing."""
+    if request.messages is None:
+        return request.prompt[-MOST_ANSWERED:] if isinstance(request.prompt, str) else ""
+    said = [one.get("content") for one in orjson.loads(request.messages) if one.get("role") == "user"]
+    return said[-1][-MOST_ANSWERED:] if said and isinstance(said[-1], str) else ""

@@ -11,12 +11,13 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 
 from llama_srb.engine.exchange import EngineError, EngineUnavailable
 from llama_srb.memory.chunks import PER_TOKEN, SHORT
 from llama_srb.memory.documents import Documents
-from llama_srb.memory.embedding import Vectoriser
+from llama_srb.memory.embedding import Vectoriser, check_reranker, relevance
 from llama_srb.memory.filters import NO_FILTER, Filter
 from llama_srb.memory.named import Memories, OpenStores
 from llama_srb.memory.one_memory import Memory
@@ -30,10 +31,11 @@ from llama_srb.memory.records import (
     MemorySettings,
     MemoryUnusable,
 )
+from llama_srb.memory.words import last_words
 from llama_srb.models.gguf_header import ModelInfo
 from llama_srb.models.served import ServedModel
 from llama_srb.request.truncate import Command
-from llama_srb.request.values import RequestError
+from llama_srb.request.values import RequestError, SearchBy
 from llama_srb.serving.keys.caller import Caller
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.serving.pending_prompts import Named, Pending
@@ -79,7 +81,11 @@ class MemoryAccess:
         """
         self._coming = coming or {}
         for settings in self.settings.values():
-            (await self._vectoriser_of(self._served(settings.embedding_model))).check(settings)
+            if (model := settings.embedding_model) is not None:
+                (await self._vectoriser_of(self._served(model))).check(settings)
+            if settings.reranker is not None:
+                served = self._served(settings.reranker)
+                check_reranker(settings, served.settings, served.info)
         await self._memories.open_files()
         self._coming = {}
 
@@ -109,6 +115,16 @@ class MemoryAccess:
         names = None if caller.grant is None else caller.grant.memories
         return [one for one in self.settings.values() if names is None or one.name in names]
 
+    async def search_by(self, settings: MemorySettings) -> SearchBy:
+        """How a memory is searched where a request says nothing."""
+        if settings.embedding_model is None or settings.search is not None:
+            return settings.searched_by(is_made_to_embed=False)
+        try:
+            vectoriser = await self._vectoriser_of(self._served(settings.embedding_model))
+        except MemoryUnusable:  # a search says so
+            return settings.searched_by(is_made_to_embed=False)
+        return settings.searched_by(vectoriser.is_made_to_embed)
+
     # For handlers
 
     async def reading(self, name: str, caller: Caller) -> Memory:
@@ -118,19 +134,42 @@ class MemoryAccess:
         return (await self._memories.get(name)).of(caller.client)
 
     @contextlib.asynccontextmanager
-    async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command]]:
-        """A memory that computes vectors, and the commands of its model; RequestError, MemoryUnusable."""
+    async def computing(self, name: str, caller: Caller) -> AsyncIterator[tuple[Memory, Command | None]]:
+        """A memory that computes vectors, and the commands of its model, if it has one.
+
+        RequestError, MemoryUnusable.
+        """
         self.require(name, caller)
         await self.lasting.pending.wait(name, reader_of(caller))
         async with self._computing(name, caller) as computing:
             yield computing
 
+    @contextlib.contextmanager
+    def _ranked(self, memory: Memory, caller: Caller) -> Iterator[Memory]:
+        """The memory with its reranker, if it has one; the caller's request has its slot already."""
+        if (name := memory.settings.reranker) is None:
+            yield memory
+            return
+        admission, served = self._registry.admission, self._served(name)
+        with admission.reserve(caller, served, yields=True, again=True, owed=True) as reservation:
+            yield memory.ranked_by(partial(relevance, reservation))
+
+    @contextlib.asynccontextmanager
+    async def searching(self, name: str, caller: Caller) -> AsyncIterator[Memory]:
+        """A memory that is searched; RequestError, MemoryUnusable."""
+        async with self.computing(name, caller) as (memory, _):
+            with self._ranked(memory, caller) as ranked:
+                yield ranked
+
     @contextlib.asynccontextmanager
     async def _computing(
         self, name: str, caller: Caller, *, inner: bool = False, owed: bool = False
-    ) -> AsyncIterator[tuple[Memory, Command]]:
+    ) -> AsyncIterator[tuple[Memory, Command | None]]:
         """inner, owed: as of Admission.reserve()."""
         memory = (await self._memories.get(name)).of(caller.client)
+        if memory.settings.embedding_model is None:
+            yield memory, None
+            return
         served = self._served(memory.settings.embedding_model)
         vectoriser = await self._vectoriser_of(served)
         admission = self._registry.admission
@@ -149,11 +188,13 @@ class MemoryAccess:
     # For tasks: a key that may use a task may use its memory
 
     async def recall(
-        self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER, prompts: int = 0
-    ) -> list[Found]:
-        """The chunks that are nearest to the end of a text, of those that the caller finds, best first.
+        self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER, prompts: int = 0,
+        by: SearchBy | None = None,
+    ) -> list[Found]:  # fmt: skip
+        """The chunks that fit the end of a text best, of those that the caller finds, best first.
 
         k: most chunks of documents; prompts: most chunks of prompts, none of which says the same as the text.
+        by: as of Memory.search().
         """
         await self.lasting.pending.wait(name, reader_of(caller))
         async with self._computing(name, caller, inner=True) as (memory, command):
@@ -163,7 +204,8 @@ class MemoryAccess:
             wanted = [(k, filter.with_prompts(only=False))]
             if prompts:
                 wanted.append((prompts, filter.with_prompts(only=True, besides=prompt_id(text))))
-            return await memory.search_each(query, wanted, reader_of(caller))
+            with self._ranked(memory, caller) as ranked:
+                return await ranked.search_each(query, wanted, reader_of(caller), by)
 
     def store(self, name: str, text: str, caller: Caller) -> None:
         """Begins to store a prompt; all looks at the memory by this caller wait until it is there.
@@ -197,7 +239,7 @@ class MemoryAccess:
         if (coming := self._coming.get(name)) is not None:
             return coming
         if (choice := self._registry.names.find(name)) is None:
-            raise MemoryUnusable(f"the embedding model {name} is not served any more")
+            raise MemoryUnusable(f"the model {name} is not served any more")
         return choice.model.served
 
     async def _vectoriser_of(self, served: ServedModel) -> Vectoriser:
@@ -225,9 +267,11 @@ def prompt_id(text: str) -> str:
     return PROMPT_ID + sha256((said or text).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-async def end_of(text: str, tokens: int, command: Command) -> str:
-    """The end of a text with at most this many tokens."""
+async def end_of(text: str, tokens: int, command: Command | None) -> str:
+    """The end of a text with at most this many tokens; without a model's commands words are counted."""
     end = text[-PER_TOKEN * tokens :]
+    if command is None:
+        return last_words(end, tokens)
     ids = (await command("tokenize", text=end, add_special=False))["tokens"]
     if len(ids) <= tokens:
         return end

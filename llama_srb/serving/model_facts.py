@@ -29,6 +29,8 @@ from llama_srb.serving.template_tools import TemplateTools
 from llama_srb.tasks import Task, pin_of
 from llama_srb.tasks.presets import Preset
 
+RANKS = "rank"  # the pooling of a model that ranks
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Switched:
@@ -170,6 +172,11 @@ class ModelFacts:
         return INT32_MAX if ready is None else int(ready.embedding.get("max_tokens", INT32_MAX))
 
     @property
+    def makes_vectors(self) -> bool:
+        """Whether its engine makes vectors of texts: not if it ranks."""
+        return bool(self.embedding) and self.embedding.get("pooling") != RANKS
+
+    @property
     def embedding(self) -> Mapping[str, Any]:
         """What its engine says of embeddings; empty: it computes none, or is not loaded."""
         ready = self.pool.ready
@@ -262,10 +269,23 @@ def judge_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
     raise RequestError(f"{message}which you may use: {names}", param="rank_by.judge.model")
 
 
+def ranker_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
+    """The loaded model among these that ranks documents; RequestError."""
+    able = [one for one in models if one.embedding.get("pooling") == RANKS]
+    for one in able:
+        if by.model in one.names:
+            return one.served
+    names = ", ".join(one.name for one in able) or "none"
+    message = (
+        f"rank_by.reward.model is {shown(by.model)}; it must be a loaded model that ranks documents, of "
+    )
+    raise RequestError(f"{message}which you may use: {names}", param="rank_by.reward.model")
+
+
 def lore_embedder_of(models: Iterable[ModelFacts]) -> ModelFacts:
     """The first loaded model among these that is made for embeddings, for a story's lore; RequestError."""
     for one in models:
-        if one.embedding.get("only"):
+        if one.makes_vectors and one.embedding.get("only"):
             return one
     message = "story.lore has entries with meaning, but no embedding model is loaded that you may use: "
     raise RequestError(f"{message}load one, or give keys instead", param="story.lore")
@@ -276,7 +296,7 @@ def embedder_of(models: Iterable[ModelFacts], by: RankBy) -> ServedModel:
 
     It is the one that by.model names, else the only one that is made for embeddings.
     """
-    embed = [one for one in models if one.embedding]
+    embed = [one for one in models if one.makes_vectors]
     if by.model is None:
         found = [one for one in embed if one.embedding.get("only")]
     else:

@@ -30,8 +30,20 @@ async def with_recalled(request: CompletionRequest, context: RequestContext) -> 
     filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
     bounds: list[str] = []
     filter = replace(filter, lacking=private, on_bound=bounds.append)
-    found = await memories.recall(recall.memory, text, recall.retrieve, caller, filter, recall.prompts)
-    named = [Recalled(recall.memory, one.id, one.document, round(one.score, 4), one.text) for one in found]
+    found = await memories.recall(
+        recall.memory, text, recall.retrieve, caller, filter, recall.prompts, recall.search
+    )
+    named = [
+        Recalled(
+            recall.memory,
+            one.id,
+            one.document,
+            None if one.score is None else round(one.score, 4),
+            one.text,
+            {name: round(score, 4) for name, score in one.scores.known().items()},
+        )
+        for one in found
+    ]
     chunks = harmless(named, private, text)
     recalled_chunks.set((*recalled_chunks.get(), *chunks))
     recalled = {**request.recalled, last_turn(request): chunks}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from llama_srb.config import Settings, SettingsError, names, task_in
-from llama_srb.memory.tables import check_filters
+from llama_srb.memory.tables import check_recall
+from llama_srb.memory.tables import read as read_memories
 from llama_srb.request.values import RequestError, is_text, wrong
 from llama_srb.tasks import FILE, Task, read
 
@@ -27,7 +28,7 @@ def draft_of(text: object, settings: Settings) -> Task:
         names.check(settings.models or (settings,), None, [table])
         (task,) = read(settings.model_copy(update={"tasks": (table,)}))
         if task.recall is not None:
-            check_filters(task.name, task.recall.pre_filter, task.recall.post_filter)
+            check_recall(task.name, task.recall, read_memories(settings))
     except SettingsError as error:
         raise RequestError(str(error), param=FIELD) from None
     return task

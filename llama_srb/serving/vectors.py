@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llama_srb.memory.embedding import vectors
+from llama_srb.memory.embedding import relevance, vectors
 from llama_srb.models.served import ServedModel
 from llama_srb.request.values import MAX_EMBEDDED
 from llama_srb.serving.context import RequestContext
@@ -19,4 +19,16 @@ async def vectors_by(
     with context.admission.reserve(caller, model, yields=True, again=True, owed=True) as reservation:
         for part in range(0, len(texts), MAX_EMBEDDED):
             found += await vectors(reservation, texts[part : part + MAX_EMBEDDED])
+    return found
+
+
+async def relevance_by(
+    model: ServedModel, context: RequestContext, query: str, texts: Sequence[str]
+) -> list[float]:
+    """How well each text answers; the request has its slot already."""
+    found: list[float] = []
+    caller = context.caller.accepted
+    with context.admission.reserve(caller, model, yields=True, again=True, owed=True) as reservation:
+        for part in range(0, len(texts), MAX_EMBEDDED):
+            found += await relevance(reservation, query, texts[part : part + MAX_EMBEDDED])
     return found

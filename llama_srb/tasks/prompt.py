@@ -45,8 +45,13 @@ def applied(
     for name in ("logprobs", "prompt_logprobs"):
         if task.private_tokens and (count := getattr(request, name)):
             raise wrong(name, count, f"0: alternatives may be private tokens of the task {task.name}")
-    then = _harmless_then(request.then, defaults or task.over(Defaults()), private)
-    request = request.model_copy(update={"private_tokens": private, "then": then})
+    defaults = defaults or task.over(Defaults())
+    then = _harmless_then(request.then, defaults, private)
+    is_plain = request.negative_prompt not in _operators(defaults, "negative_prompt")
+    if is_plain:
+        _refuse_private(private, [Part(request.negative_prompt)], "negative_prompt")
+    changed = {"private_tokens": private, "then": then, "negative_is_plain": is_plain}
+    request = request.model_copy(update=changed)
     if request.messages is not None and not task.has_turns:
         messages = _with_system_message(task, orjson.loads(request.messages), request.recalled)
         return request.model_copy(update={"messages": orjson.dumps(messages).decode(), "plain_content": True})
@@ -76,12 +81,16 @@ def _has(text: str, token: str) -> bool:
     return any(text.find(token, begin, end) >= 0 for begin, end in ends)
 
 
+def _operators(defaults: Defaults, name: str) -> list[Any]:
+    """What the operator gives a field: in the task's settings and in presets."""
+    return [one.get(name) for one in (defaults.operator, *defaults.presets.values())]
+
+
 def _harmless_then(then: Then | None, defaults: Defaults, private: Sequence[str]) -> Then | None:
     """The field `then`, whose text stays text if it is none of the operator's: a client's."""
     if then is None:
         return None
-    operators = (one.get("then") for one in (defaults.operator, *defaults.presets.values()))
-    if then in map(read_then, operators):
+    if then in map(read_then, _operators(defaults, "then")):
         return then
     _refuse_private(private, [Part(then.text)], "then.text")
     return dataclasses.replace(then, special=False)

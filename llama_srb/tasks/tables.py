@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from llama_srb.config import Settings, SettingsError, Table
 from llama_srb.config.words import Given, nearest
 from llama_srb.request.fields import CANONICAL, STRUCTURES
 from llama_srb.request.parse import canonical, read_fields
-from llama_srb.request.values import RequestError, is_text, whole, wrong
+from llama_srb.request.values import SEARCHES, RequestError, is_text, named, switch, whole, wrong
 from llama_srb.tasks.task import POSITIONS, Recall, Task
 
 Reader: TypeAlias = Callable[[object], Any]
@@ -38,18 +39,6 @@ def _names(name: str) -> Reader:
     return read
 
 
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong("recall.store_prompts", value, "true or false")
-    return value
-
-
-def _position(value: object) -> object:
-    if value not in POSITIONS:
-        raise wrong("recall.position", value, " or ".join(f'"{one}"' for one in POSITIONS))
-    return value
-
-
 def _filter(name: str) -> Reader:
     def read(value: object) -> object:
         if not isinstance(value, dict):
@@ -62,9 +51,10 @@ def _filter(name: str) -> Reader:
 RECALL: Mapping[str, Reader] = {
     "memory": _text("recall.memory"),
     "retrieve": lambda value: whole("recall.retrieve", value, 1, MAX_RETRIEVED),
-    "store_prompts": _switch,
+    "store_prompts": partial(switch, "recall.store_prompts"),
     "retrieve_prompts": lambda value: whole("recall.retrieve_prompts", value, 0, MAX_RETRIEVED),
-    "position": _position,
+    "position": partial(named, "recall.position", POSITIONS),
+    "search": partial(named, "recall.search", SEARCHES),
     "pre_filter": _filter("recall.pre_filter"),
     "post_filter": _filter("recall.post_filter"),
 }

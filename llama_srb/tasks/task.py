@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from llama_srb.request.fields import CANONICAL, STRUCTURES
 from llama_srb.request.parse import Defaults, refuse_locked
+from llama_srb.request.values import SearchBy
 
 Position: TypeAlias = Literal["turn", "prelude"]
 POSITIONS: tuple[Position, ...] = ("turn", "prelude")
@@ -21,6 +22,7 @@ class Recall:
     retrieve: how many chunks of documents. store_prompts: the memory gets the prompts, too. retrieve_prompts:
     how many chunks of them. position: the chunks stand before the current turn's prefix, or behind the
     prelude. pre_filter, post_filter: which chunks are looked at, and which are used of those that were found.
+    search: words, meaning or hybrid; None: as the memory is searched.
     """
 
     memory: str
@@ -30,6 +32,7 @@ class Recall:
     position: Position = "turn"
     pre_filter: Mapping[str, Any] = field(default_factory=dict)
     post_filter: Mapping[str, Any] = field(default_factory=dict)
+    search: SearchBy | None = None
 
     @property
     def prompts(self) -> int:

@@ -195,7 +195,18 @@ def test_a_start_event_names_memory_and_document_too() -> None:
     assert start
     answer.take(start)
     assert answer.recalled == (Recalled("17", 0.5, "tales", "ship.txt"), Recalled("18", 0))
-    for wrong in ({"id": 17, "score": 0.5}, {"id": "17"}, {**chunk, "memory": 7}, "17"):
+    start = client.event_from(
+        {**event, "recalled": [{"id": "19", "scores": {"words": 2.5}}]}
+    )  # without a model
+    answer.take(start)
+    assert answer.recalled == (Recalled("19", scores={"words": 2.5}),)
+    faults = (
+        {"id": 17, "score": 0.5},
+        {"id": "17", "score": "x"},
+        {**chunk, "memory": 7},
+        {**chunk, "scores": 1},
+    )
+    for wrong in (*faults, {**chunk, "scores": {"words": "x"}}, "17"):
         with pytest.raises(ServerError):
             client.event_from({**event, "recalled": [wrong]})
 

@@ -105,6 +105,14 @@ def test_tasks_and_memories_are_checked(bench: Bench) -> None:
         key = wrong.split(" = ")[0].replace("temprature", "temperature")
         text = re.sub(rf"^{key} = .*$", wrong, BLOCK, flags=re.MULTILINE)
         assert checked(bench, text) == (2, [], [fault])
+    words = re.sub(r"^embedding_model = .*$", "embedding_model = false", BLOCK, flags=re.MULTILINE)
+    lacks = "the memory bible has no embedding model"
+    for more, why in (
+        ('search = "meaning"', f'search is "meaning", but {lacks}: "words" is possible'),
+        ("post_filter = { score = { gt = 0.1 } }", f"post_filter has a score, but {lacks}"),
+    ):
+        text = words.replace('{ memory = "bible",', f'{{ memory = "bible", {more},')
+        assert checked(bench, text) == (2, [], [f"tasks.continue_story.recall: {why}"])
 
 
 PRELUDES = [  # of tasks, with a context of 100 tokens; the tokens that they are estimated to need

@@ -21,7 +21,8 @@ MODEL = ROOT / "models/storyteller.gguf"
 
 
 def found(name: str, **options: object) -> checks.Finding:
-    return checks.CHECKS[name](config.load({"port": 0, **options}, environ={}))
+    file = options.pop("config", None)
+    return checks.CHECKS[name](config.load({"port": 0, **options}, config=file, environ={}))
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -54,6 +55,14 @@ def engine(script: str) -> Callable[[Path], dict[str, Any]]:
     return make
 
 
+def memory(line: str) -> Callable[[Path], dict[str, Any]]:
+    def make(folder: Path) -> dict[str, Any]:
+        (folder / "srb.toml").write_text(f"[memories.tales]\nstore = {{ file = 't.db' }}\n{line}")
+        return {"config": str(folder / "srb.toml")}
+
+    return make
+
+
 WRONG = 'echo begun >&2; echo "self-test: q4_0, 8 columns: wrong" >&2; exit 1'
 
 
@@ -75,6 +84,9 @@ FAULTS: list[tuple[str, Callable[[Path], dict[str, Any]], str, str, str]] = [
         "are free",
         "--prefix",
     ),
+    ("memories", memory(""), "warn", "was not made to embed; it is searched by words", "or is false"),
+    ("memories", memory("search = 'hybrid'"), "warn", "it is searched by hybrid", "or is false"),
+    ("memories", memory("embedding_model = false"), "ok", "tales", ""),
     ("open files", lambda folder: {"max_queue": 100_000}, "warn", "open files", "ulimit -n"),
 ]
 

@@ -72,6 +72,7 @@ OF_TASKS = {  # routes that are only for tasks
 }  # fmt: skip
 NO_REQUEST = {  # handlers that make no request of the body: they know fields by their names only
     "load_lora_adapter", "unload_lora_adapter", "pull", "ask", "embeddings", "vectors", "score",
+    "rerank",
 }  # fmt: skip
 
 

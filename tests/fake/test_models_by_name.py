@@ -31,13 +31,13 @@ NO_MODEL = {  # handlers of bodies that name no model: they act on requests, or 
     "task_completions", "task_chat", "trial", "trial_prompt", "search_memory", *LOADS,
 }  # fmt: skip
 GENERATES_NOTHING = {"/api/show", "/api/pull", "/v1/lora/unload"}
-NO_ADAPTER = {"embeddings", "vectors"}
+NO_ADAPTER = {"embeddings", "vectors", "rerank"}
 NAMED = [route for route in ROUTES if route.method == "POST" and route.handler.__name__ not in NO_MODEL]
 OF_A_CHAT = {
     "/v1/messages", "/v1/messages/count_tokens", "/chat/completions/input_tokens",
     "/v1/chat/completions/input_tokens",
 }  # fmt: skip
-OPS = ("generate", "chat", "score", "embed", "prefix", "tokenize", "detokenize", "template")
+OPS = ("generate", "chat", "score", "embed", "rerank", "prefix", "tokenize", "detokenize", "template")
 REFUSED = {"/v1/load_lora_adapter": 403, "/v1/unload_lora_adapter": 404,
            "/v1/lora/load": 403}  # fmt: skip # no folder, no such adapter
 NO_INFILL = {"/infill"}  # the fake engine's model has no infill tokens

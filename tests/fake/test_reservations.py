@@ -32,6 +32,7 @@ PATHS: Mapping[str, tuple[str, dict[str, Any]]] = {  # by op: a path that sends 
     "prefix": ("/v1/prefix", {"prompt": WORDS}),
     "score": ("/v1/score", {"prompt": "x", "texts": [WORDS]}),
     "embed": ("/v1/embeddings", {"input": WORDS}),
+    "rerank": ("/v1/rerank", {"query": "one", "documents": [WORDS.removeprefix("one ")]}),
     "tokenize": ("/v1/internal/encode", {"text": WORDS}),
     "detokenize": ("/v1/internal/decode", {"tokens": list(range(10))}),
     "template": ("/v1/internal/chat-prompt", {"messages": SAYS_WORDS}),

@@ -171,6 +171,11 @@ TABLE: Mapping[str, str] = {  # by method and path: the scopes, one of which is 
         POST /api/embed
         POST /embed
         POST /api/embeddings
+        POST /v1/rerank
+        POST /rerank
+        POST /v2/rerank
+        POST /reranking
+        POST /v1/reranking
     """,
     "metrics admin": """
         GET /metrics
@@ -236,6 +241,7 @@ EXPECTED = {
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
 ADAPTER = {"lora_name": "x", "lora_path": "x"}
+RANKED = {"query": "x", "documents": ["y"]}
 EMBEDDING, TOKENS, INPUT = {"input": "x"}, {"tokens": [1]}, {"input": "x", "max_tokens": 1}
 BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/chat/completions": CHAT, "/chat/completions": CHAT, "/openai/v1/chat/completions": CHAT,
@@ -247,6 +253,8 @@ BODIES: Mapping[str, Any] = {  # bodies for routes that BODY does not suit
     "/v1/score": {"prompt": "x", "texts": ["y"]},
     "/v1/embeddings": EMBEDDING, "/openai/v1/embeddings": EMBEDDING,
     "/embedding": EMBEDDING, "/embeddings": EMBEDDING, "/api/embed": EMBEDDING, "/embed": EMBEDDING,
+    "/v1/rerank": RANKED, "/rerank": RANKED, "/v2/rerank": RANKED, "/reranking": RANKED,
+    "/v1/reranking": RANKED,
     "/chat": {"message": "x", "configuration": {"max_tokens": 1}},
     "/complete": {"prompt": "x", "max_tokens": 1},
     "/v1/internal/encode": {"text": "x"}, "/v1/token/encode": {"text": "x"},

@@ -34,7 +34,9 @@ async def test_metrics_count_requests_tokens_and_times(serving: Serving) -> None
     served = await serving()
     for _ in range(2):
         await served.events({"prompt": "one two three", "n": 4, "max_tokens": 5})
-    await served.post({"prompt": "x", "stream": False, "max_tokens": 5})
+    _, sent = await served.post({"prompt": "x", "stream": False, "max_tokens": 5, "draft": True})
+    guessed = {"accepted_prediction_tokens": 4, "rejected_prediction_tokens": 1}
+    assert json.loads(sent)["usage"]["completion_tokens_details"] == guessed
     await served.post({"prompt": "x", "options": {"num_predict": 5}}, "/api/generate")
     await served.post({"prompt": "x", "n": -1}, "/v1/events")
     await served.post(b"{", "/nowhere")
@@ -48,6 +50,7 @@ async def test_metrics_count_requests_tokens_and_times(serving: Serving) -> None
         ("llama_srb_prompt_tokens_total",): 8,
         ("llama_srb_completion_tokens_total",): 50,
         ("llama_srb_engine_step_tokens_total",): 50,
+        ("llama_srb_engine_draft_prompt_tokens_total",): 5,
         ("llama_srb_first_token_seconds_count", ""): 4,
         ("llama_srb_engine_starts_total",): 1,
         ("llama_srb_engine_ready",): 1,

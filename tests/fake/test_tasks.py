@@ -150,7 +150,7 @@ async def test_a_chat_has_the_tasks_own_turns_or_those_of_the_template(asked: As
 
 NAMED = [route for route in ROUTES if route.method == "POST" and route.handler.__name__ not in NO_MODEL]
 OF_A_MODEL = {  # handlers that need the model alone
-    "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "ask", "pull",
+    "load_lora_adapter", "unload_lora_adapter", "embeddings", "vectors", "ask", "pull", "rerank",
     "count_tokens", "response_input_tokens", "exact_prompt", "trial_prompt",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from .output import Output
 from .scheduler import Scheduler
 from .stories import joined, tokenize, tokens_of
 
-ACCEPTED = ("chat", "prefix", "pin", "score", "embed", "template", "load_adapter")
+ACCEPTED = ("chat", "prefix", "pin", "score", "embed", "rerank", "template", "load_adapter")
 NOTED = (
     "lora",
     "sampling",
@@ -44,6 +44,7 @@ class Commands:
             "status": self.status,
             "limits": self.limits,
             "embed": self.embed,
+            "rerank": self.rerank,
             "tokenize": self.tokenize,
             "count_tokens": self.count_tokens,
             "detokenize": self.detokenize,
@@ -117,6 +118,17 @@ class Commands:
             self.output.event("embedding", id=command["id"], index=index, count=size, embedding=vector)
             n += size
         self.output.event("done", id=command["id"], count=len(command["input"]), prompt_tokens=n,
+                          cached_tokens=0, completion_tokens=0, timings={})  # fmt: skip
+
+    def rerank(self, command: dict[str, Any]) -> None:
+        """The longer a document, the more relevant it is."""
+        query = len(tokenize(command["query"]))
+        n = 0
+        for index, text in enumerate(command["documents"]):
+            size = query + len(tokenize(text))
+            self.output.event("embedding", id=command["id"], index=index, count=size, embedding=[size / 8])
+            n += size
+        self.output.event("done", id=command["id"], count=len(command["documents"]), prompt_tokens=n,
                           cached_tokens=0, completion_tokens=0, timings={})  # fmt: skip
 
     def tokenize(self, command: dict[str, Any]) -> None:

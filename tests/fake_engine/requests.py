@@ -53,6 +53,7 @@ class Request:
     sum_logprobs: bool = False
     certainty: bool = False
     logprobs: int | None = None
+    guesses: bool = False  # with drafts: each token is guessed, and the last one is another
     steps: list[str] = field(default_factory=list)  # for a torrent: the lines of each step
 
 

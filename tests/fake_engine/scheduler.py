@@ -33,7 +33,7 @@ class Scheduler:
         self.over: dict[str, Request] = {}  # ended requests, which continue may name
         self.contests: dict[str, Contest] = {}  # of generations, by id
         self.pins: dict[str, int] = {}  # tokens by name
-        self.seeds = self.streamed = self.steps = 0
+        self.seeds = self.streamed = self.steps = self.guessed = 0
 
     # Commands
 
@@ -59,6 +59,7 @@ class Scheduler:
             sequences=sequences,
             limit=limit,
             sum_logprobs=command.get("sum_logprobs", False),
+            guesses=command.get("draft", 0) > 0,
             logprobs=command.get("logprobs") if self.flags.alternatives else None,
             priority=command.get("priority", 0),
             warnings=left_out(command),
@@ -150,6 +151,7 @@ class Scheduler:
             "step_tokens": self.streamed,
             "step_us": 2_000_000 * self.steps,
             "model_us": 1_500_000 * self.steps,
+            "draft_prompt": self.guessed,
         }
 
     # Steps
@@ -259,6 +261,12 @@ class Scheduler:
             end["length"] += free
         self.output.event("stop", id=request.id, **end, **text)
 
+    def guesses_of(self, request: Request) -> dict[str, float]:
+        if not request.guesses:
+            return {}
+        self.guessed += request.completion_tokens
+        return {"draft_n": request.completion_tokens, "draft_n_accepted": request.completion_tokens - 1}
+
     def end_of(self, sequence: Sequence, reason: str) -> dict[str, Any]:
         """The fields of an answer's end."""
         text = {"stop_text": sequence.stop_text} if sequence.stop_text and reason == "stop" else {}
@@ -277,7 +285,8 @@ class Scheduler:
             return
         self.output.event("done", id=request.id, count=request.n, prompt_tokens=request.prompt_tokens,
                           cached_tokens=0, completion_tokens=request.completion_tokens,
-                          timings={"total_ms": 1.0, **(contest.timings if contest else {})})  # fmt: skip
+                          timings={"total_ms": 1.0, **(contest.timings if contest else {}),
+                                   **self.guesses_of(request)})  # fmt: skip
         self.output.note("done")
         self.faults.after_done(request.id)
 

@@ -113,7 +113,7 @@ CASES = [
     *of(f"GET {DOCUMENTS}", status=400, path=NOTES + "/documents?limit=0"),
     *of(f"GET {DOCUMENTS}/{{document}}", path=NOTES + "/documents/cat"),
     *of(f"GET {DOCUMENTS}/{{document}}", status=404, path=NOTES + "/documents/bird"),
-    *of("POST /v1/memories/{memory}/search", {"query": "cat"}, {"query": "cat", "k": 1, "foo": 1}, path=NOTES + "/search"),
+    *of("POST /v1/memories/{memory}/search", {"query": "cat"}, {"query": "cat", "k": 1, "foo": 1}, {"query": "cat", "search": "hybrid", "highlights": True}, path=NOTES + "/search"),
     *of("POST /v1/memories/{memory}/search", {"k": 1}, {"query": "cat", "k": 0}, status=400, path=NOTES + "/search"),
     *of(f"DELETE {DOCUMENTS}/{{document}}", path=NOTES + "/documents/dog"),
     *of(f"DELETE {DOCUMENTS}/{{document}}", status=404, path=NOTES + "/documents/dog"),

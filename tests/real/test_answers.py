@@ -22,6 +22,7 @@ from llama_srb.http.routes import ROUTES, Route
 from tests.real.answer_cases import CASES, INFILL, ONCE, Case
 from tests.real.answers import JSON, NDJSON, SSE, Description, closed
 from tests.support.chats import HELLO
+from tests.support.encoder import RANK, write_encoder
 from tests.support.models import CHAT_TEMPLATE, CHAT_TOKENS, write_adapter, write_model
 from tests.support.rows import each_row
 from tests.support.served import key_file
@@ -198,12 +199,30 @@ def test_every_route_has_an_answer_here_in_each_of_its_forms() -> None:
         (route.replace("/", prefix + "/", 1), form) for route, form in storing for prefix in PREFIXES
     }
     answered |= {(route, form) for route, _, _, status, form in LOADING if status == 200} | {(EVENTS, SSE)}
+    answered |= {(f"POST {path}", JSON) for path in RANKING}
     described = {
         (f"{route.method} {route.path}", form)
         for route in ROUTES
         for form in (route.answers[200].content if 200 in route.answers else ())
     }
     assert answered == described
+
+
+RANKING = ("/v1/rerank", "/rerank", "/v2/rerank", "/reranking", "/v1/reranking")
+
+
+def test_answers_of_a_model_that_ranks_are_as_described(description: Description, tmp_path: Path) -> None:
+    write_encoder(tmp_path / "ranker.gguf", RANK)
+    bodies = [
+        {"query": "a", "documents": ["b", {"text": "c"}]},
+        {"query": "a", "texts": ["b"], "return_text": True},
+    ]
+    with serving("--model", str(tmp_path / "ranker.gguf"), "--rerank") as server:
+        for path in RANKING:
+            for body in bodies:
+                status, headers, data = server.call("POST", path, body)
+                assert (status, headers.get_content_type()) == (200, JSON), data
+                description.check(f"POST {path}", status, JSON, data)
 
 
 # Running requests

@@ -233,3 +233,19 @@ def test_a_misplaced_token_exceeds_the_bound(kind: Kind, engine: Paced) -> None:
     answers = engine.generate(**story()).tokens
     for wrong in ([*rest, a + 1, b, c], [*rest, b, c], [*rest, b, a, c]):
         assert max(kind.distance(wrong, tokens) for tokens in answers) > 4 * kind.bound
+
+
+def test_guided(kind: Kind, engine: Paced) -> None:
+    prompts = [TALE, OTHER[:90]]
+    sampling = EVERYTHING | {"seed": 7, "guidance_scale": 2}
+    answer = engine.generate(
+        **story(prompts[0], negative_prompt=prompts[1], sampling=sampling, logprobs_mode="both")
+    )
+    kind.check(prompt_ids(engine), answer, 0, 2)
+    for tokens in answer.tokens[::2]:
+        ids = [token["id"] for token in tokens]
+        before = [prompt_ids(engine, text) for text in prompts]
+        rows = [kind.reference.logprobs(own + ids)[len(own) - 1 : -1] for own in before]
+        mixed = rows[1] + 2 * (rows[0] - rows[1])
+        expected = (mixed - np.log(np.exp(mixed).sum(axis=1, keepdims=True)))[range(len(ids)), ids]
+        assert np.abs(expected - [token["processed_logprob"] for token in tokens]).max() <= 4 * kind.bound

@@ -106,14 +106,14 @@ def test_tokens_of_thoughts_are_counted(engine: Lines) -> None:
     """Of sixteen thoughts some end within 24 tokens."""
     think, end = CHAT_TOKENS["<think>"], CHAT_TOKENS["</think>"]
     script = scripted("<think>")
-    script["logit_bias"] = [bias for bias in script["logit_bias"] if bias[0] != end] + [[end, 2]]
+    script["logit_bias"] = [bias for bias in script["logit_bias"] if bias[0] != end] + [[end, 3]]
     answer = chat(engine, n=16, max_tokens=24, sampling={**script, "seed": 1}, return_token_ids=True)
     drawn: list[list[int]] = [[] for _ in range(16)]
     for event in answer.named("stream"):
         drawn[event["index"]] += event.get("token_ids", [])
     lengths = [ids.index(end) if end in ids else len(ids) for ids in drawn]
     thoughts = [length for ids, length in zip(drawn, lengths, strict=True) if ids[0] == think and length > 1]
-    assert 3 < len([length for length in thoughts if length < 24]) < 16, lengths
+    assert 0 < len([length for length in thoughts if length < 24]) < 16, lengths
     assert answer.done["reasoning_tokens"] == sum(thoughts)
     assert "reasoning_tokens" not in chat(engine, max_tokens=3, reasoning_format="none").done
 

@@ -52,6 +52,7 @@ def valid(op: str) -> dict[str, Any]:
         "prefix": {"prompt": "a"}, "generate": {"prompt": "a"}, "chat": {"messages": []},
         "pin": {"name": "a", "prompt": "a"}, "unpin": {"name": "a"},
         "score": {"texts": ["a"]}, "embed": {"input": ["a"]}, "tokenize": {"text": "a"},
+        "rerank": {"query": "a", "documents": ["b"]},
         "count_tokens": {"texts": ["a"]}, "detokenize": {"tokens": []}, "template": {"messages": []},
         "load_adapter": {"adapter": {"id": 0, "path": "a.gguf"}}, "unload_adapter": {"adapter": 0},
     }  # fmt: skip
@@ -124,5 +125,5 @@ def test_a_field_that_an_object_does_not_have_is_refused_as_unknown(engine: Line
 @each_row("op", TABLE["commands"])
 def test_a_command_without_a_required_field_is_refused(engine: Lines, op: str) -> None:
     for name in set(TABLE["commands"][op]["required"]) - {"op", "id"}:
-        error = error_of(engine, {"op": op})
+        error = error_of(engine, {key: value for key, value in valid(op).items() if key != name})
         assert (error["param"], error["message"]) == (name, f"{name} is missing")

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.serving import Server
 
-ASKED = {"prompt": "Once upon a time", "configuration": {"n": 2, "temp": 0.9, "max_tokens": 8}}
+ASKED = {"prompt": "Once upon a time", "configuration": {"n": 2, "temp": 0.9, "max_tokens": 24}}
 
 
 def posted(server: Server, path: str, body: Any) -> Any:

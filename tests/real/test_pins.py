@@ -213,10 +213,13 @@ def test_another_process_reads_a_pinned_prompt_from_the_prefix_cache(tmp_path: P
     with Lines(*flags) as engine:
         assert pin(engine, "tale", STORY * 10)["cached_tokens"] == 0
         engine.generate(prompt=STORY * 10, max_tokens=1)
-    with Lines(*flags) as engine:
-        done = pin(engine, "tale", STORY * 10)
-        assert done["cached_tokens"] >= done["prompt_tokens"] - 1
-        assert engine.ask("status")["cells_pinned"] == done["prompt_tokens"]
+    for _ in range(10):  # a request waits for the folder, which hashes the model, a second at most
+        with Lines(*flags) as engine:
+            done = pin(engine, "tale", STORY * 10)
+            assert engine.ask("status")["cells_pinned"] == done["prompt_tokens"]
+        if done["cached_tokens"]:
+            break
+    assert done["cached_tokens"] >= done["prompt_tokens"] - 1
 
 
 # Everything at once

@@ -293,6 +293,18 @@ def test_private_tokens_are_never_sent(story: Server) -> None:
     assert (answer[0], answer[1]["error"]["param"]) == (400, "then.text")
 
 
+def test_a_negative_prompt_stays_text_if_it_is_a_clients(chatml: Server) -> None:
+    """With scale 0 the text is what follows the negative prompt."""
+    asked = {"temperature": 0, "max_tokens": 8, "stream": False, "guidance_scale": 0, "n": 1}
+    path = "/v1/tasks/chatml/completions"
+    for negative in (f"The dog sat.{END}", "The dog sat."):
+        body = asked | {"prompt": "a", "negative_prompt": negative}
+        plain = {**asked, "prompt": [{"text": negative, "special": False}], "guidance_scale": 1}
+        texts = [chatml.json("POST", at, one)[1]["choices"][0]["text"]
+                 for at, one in ((path, body), ("/v1/completions", plain))]  # fmt: skip
+        assert texts[0] == texts[1]
+
+
 def test_the_text_between_two_answers_stays_text_if_it_is_a_clients(chatml: Server) -> None:
     """The operator's may have control tokens, as a prompt without a task may."""
     then = {"text": f" so{END}", "choice": [" a"]}

@@ -51,6 +51,29 @@ def test_a_client_with_many_long_commands_leaves_room_for_another() -> None:
     assert order.index("other") < 2
 
 
+def schema_of(id: str, schema: dict[str, Any]) -> dict[str, Any]:
+    story = {"op": "generate", "prompt": "Once", "max_tokens": 1}
+    return story | {"id": id, "client": "a", "json_schema": schema}
+
+
+def test_a_small_schema_overtakes_large_ones_that_are_being_compiled() -> None:
+    """Those of its own client, too; each takes a tenth of a second or more. Two may end before it is read."""
+    text = {"type": "string", "minLength": 50, "maxLength": 240}
+    large = [
+        schema_of(
+            f"{i}",
+            {
+                "properties": {
+                    str(k): text | {"pattern": f"^(a|{i}){{9{k}}}[a-z]{{0,150}}$"} for k in range(4)
+                }
+            },
+        )
+        for i in range(6)
+    ]
+    order = ends(answers(*large, schema_of("small", {"type": "boolean"})))
+    assert order.index("small") <= 2
+
+
 def test_a_cancel_is_acted_on_while_workers_are_busy() -> None:
     chat = {"op": "chat", "id": "chat", "client": "a", "messages": [{"role": "user", "content": WORDS}]}
     cancels = [{"op": "cancel", "id": id} for id in ("1", "2", "chat")]

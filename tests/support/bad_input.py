@@ -57,7 +57,7 @@ def raw(what: str, body: bytes, message: str, param: str | None = None, status: 
 
 
 N = "a whole number between 1 and 1024"
-RANKERS = "one of logprob, typical, diversity, medoid, certainty, {vote: {regex}}, {judge: {prompt, answers}}, {following: {text}}"
+RANKERS = "one of logprob, typical, diversity, medoid, certainty, {vote: {regex}}, {judge: {prompt, answers}}, {following: {text}}, {reward: {model}}"
 MARKS = "a list of 1 to 16 rising numbers of tokens"
 SAMPLERS = ", ".join(SAMPLER_NAMES)
 PAIRS = "an object {id: bias} or a list of [id or text, bias or false]"

@@ -1,5 +1,7 @@
 """Writes an encoder of BERT's architecture with random weights, and computes the same encoder in numpy.
 
+One that ranks has a head: a linear layer, tanh, and a linear layer with one output, of the first token's row.
+
 Names and shapes: src/models/bert.cpp of llama.cpp. The computation: Devlin et al., 2019 (arXiv 1810.04805),
 with GELU approximated by tanh.
 """
@@ -18,6 +20,7 @@ from tests.support.models import N_EMBD, N_FF, N_HEAD, N_LAYER, N_VOCAB, Tensors
 Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 CONTEXT = 300  # tokens; more than one default chunk of a causal model
+RANK = "rank"
 POOLING = {"mean": PoolingType.MEAN, "cls": PoolingType.CLS, "last": PoolingType.LAST}
 
 
@@ -43,7 +46,22 @@ def _tensors() -> Tensors:
     return made
 
 
+def _head() -> Tensors:
+    random = np.random.default_rng(6)
+    shapes = {"cls.weight": (N_EMBD, N_EMBD), "cls.bias": (N_EMBD,), "cls.output.weight": (1, N_EMBD),
+              "cls.output.bias": (1,)}  # fmt: skip
+    return {name: random.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def relevance(tokens: Sequence[int]) -> float:
+    """What the head gives for the tokens of a query and a document."""
+    head = _head()
+    first = np.tanh(head["cls.weight"] @ encoded(tokens)[0] + head["cls.bias"])
+    return float((head["cls.output.weight"] @ first + head["cls.output.bias"])[0])
+
+
 def write_encoder(path: Path, pooling: str) -> None:
+    """pooling: a key of POOLING, or RANK, with a head."""
     writer = GGUFWriter(path, "bert")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(N_EMBD)
@@ -52,10 +70,10 @@ def write_encoder(path: Path, pooling: str) -> None:
     writer.add_head_count(N_HEAD)
     writer.add_layer_norm_eps(1e-5)
     writer.add_causal_attention(False)
-    writer.add_pooling_type(POOLING[pooling])
+    writer.add_pooling_type(PoolingType.RANK if pooling == RANK else POOLING[pooling])
     writer.add_token_type_count(2)
     add_vocabulary(writer, False)
-    for name, tensor in _tensors().items():
+    for name, tensor in (_tensors() | (_head() if pooling == RANK else {})).items():
         writer.add_tensor(name, np.ascontiguousarray(tensor))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFWriter, TokenType
+from gguf import GGUFReader, GGUFWriter, PoolingType, TokenType
 
 from tests.reference.models import write_out
 from tests.support.places import ROOT
@@ -153,8 +153,11 @@ def write_model(
     context: int = CONTEXT,
     merged: Mapping[int, float] | None = None,
     split_max_tensors: int = 0,
+    ranks: tuple[int, int] | None = None,
 ) -> None:
     """Writes a model of this kind.
+
+    ranks: it ranks documents by how likely the first of these tokens is, beside the second, as its next one.
 
     written_as_ids: token 17 has the text "<17>" and no other, so that a text can give any list of tokens.
     control: texts of control tokens, which replace the last tokens of the vocabulary.
@@ -176,13 +179,18 @@ def write_model(
         add_sentencepiece(writer)
     else:
         add_vocabulary(writer, written_as_ids, control, padding)
-    if chat_template is not None:
+    if chat_template is not None and ranks is None:
         writer.add_chat_template(chat_template)
     random = np.random.default_rng(sum(kind.encode()))
     tensors = _tensors(partial(_normal, random), partial(_near_one, random), layer)
     for seed, scale in (merged or {}).items():
         for name, (a, b) in _deltas(seed).items():
             tensors[name] = tensors[name] + np.float32(scale) * (b @ a)
+    if ranks is not None:
+        writer.add_pooling_type(PoolingType.RANK)
+        writer.add_classifier_output_labels(["yes", "no"])
+        writer.add_chat_template([{"name": "rerank", "template": chat_template or "{query}{document}"}])
+        tensors["cls.output.weight"] = tensors["output.weight"][list(ranks)]
     write_out(writer, tensors)
 
 

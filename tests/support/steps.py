@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.support.hands import compose, editor
+from tests.support.hands import TOUCHES, compose, editor, press
 
 OPENING = "Once upon a time, there was a little fox"
 
@@ -43,6 +43,13 @@ def afresh(page: Page, **values: Any) -> None:
     expect(page.get_by_role("complementary")).to_have_count(0)
     expect(editor(page)).to_have_value("")
     expect(cards(page)).to_have_count(0)
+
+
+def reopen(page: Page, panel: str) -> None:
+    """Opens a panel again where it has closed: on a phone it covers the text that it leads to."""
+    if page.evaluate(TOUCHES):
+        expect(page.get_by_role("complementary")).to_have_count(0)
+        press(page.get_by_role("button", name=panel, exact=True))
 
 
 def ask(page: Page, text: str = OPENING, n: int = 4) -> None:

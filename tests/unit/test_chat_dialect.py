@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,10 @@ def test_a_body_has_a_message_for_each_choice() -> None:
     assert (made["id"], made["object"]) == ("chatcmpl-1", "chat.completion")
     assert made["usage"]["completion_tokens"] == 11
     assert made["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
+    guessed = replace(RUN[-1], timings={"draft_n": 9, "draft_n_accepted": 7})
+    assert body([*RUN[:-1], guessed])["usage"]["completion_tokens_details"] == {
+        "reasoning_tokens": 2, "accepted_prediction_tokens": 7, "rejected_prediction_tokens": 2,
+    }  # fmt: skip
 
 
 def test_chunks_are_deltas_that_begin_with_the_role() -> None:

@@ -284,6 +284,13 @@ def test_the_engine_gets_the_folder_for_packed_weights() -> None:
     assert command[-2:] == ("--packed-weights", f"{Path.home()}/packed")
 
 
+def test_a_logits_processor_needs_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load({"logits_processor": "own:make"}, environ={}).logits_processor == "own:make"
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(SettingsError, match=r"pip install 'llama-srb\[processor\]'"):
+        load({"logits_processor": "own:make"}, environ={})
+
+
 @each_row("flag", [*OWNED_FLAGS, "--ctx-size=9", "--ctx_size"])
 def test_engine_flags_that_are_settings_are_refused(flag: str) -> None:
     with pytest.raises(SettingsError, match="after --") as caught:

@@ -41,6 +41,7 @@ OWN = {
     "--model": (["m.gguf"], ["--model", "m.gguf"]),
     "--hf-repo": (["a/b:Q8_0"], ["--model", "hf:a/b:Q8_0"]),
     "--offline": ([], ["--offline"]),
+    "--rerank": ([], ["--rerank"]),
     "--alias": (["a b,c"], ["--alias", "a b,c"]),
     "--tags": (["x,y"], ["--tags", "x,y"]),
     "--lora": (["a,b"], ["--lora", "a,b"]),
@@ -121,6 +122,8 @@ FIELDS: dict[str, tuple[list[str], object]] = {
     "--reverse-prompt": ([r"a\tb\\"], ["a\tb\\"]),
     "--cache-prompt": ([], True),
     "--no-cache-prompt": ([], False),
+    "--spec-type": (["ngram-mod,ngram-simple"], True),
+    "--spec-default": ([], True),
 }
 
 
@@ -145,6 +148,12 @@ def test_some_flags_add_up_and_none_takes_all_away() -> None:
     assert flags.sort([breaker, "x", breaker, "none", breaker, "y"]).fields == {
         "dry_sequence_breakers": ["y"]
     }
+
+
+def test_guesses_need_no_draft_model() -> None:
+    assert flags.sort(["--spec-type", "none"]).fields == {"draft": False}
+    with pytest.raises(FlagError, match="; there is no draft model; ngram-simple guesses from the texts"):
+        flags.sort(["--spec-type", "ngram-mod,draft-mtp"])
 
 
 @each_row("flag", actions(Passed))

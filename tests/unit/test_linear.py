@@ -5,9 +5,12 @@ A thread that reads a body cannot be ended; so a square would be minutes of a co
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+import pytest
 
 from llama_srb.dialects.anthropic import conversation as anthropic
 from llama_srb.dialects.responses.items import messages_of as responses
@@ -59,16 +62,26 @@ READ: Mapping[str, Callable[[int], object]] = {
 
 
 def seconds(read: Callable[[int], object], n: int) -> float:
-    """CPU time, the least of three."""
+    """CPU time of this thread, the least of three."""
     spent = []
     for _ in range(3):
-        begun = time.process_time()
+        begun = time.thread_time()
         read(n)
-        spent.append(time.process_time() - begun)
+        spent.append(time.thread_time() - begun)
     return max(LEAST, min(spent))
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """A collection takes time by all that a worker's tests have left, and comes when many objects are new."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
 def test_a_list_is_read_in_proportion_to_its_length() -> None:
-    ratios = {name: seconds(read, MANY) / seconds(read, FEW) for name, read in READ.items()}
-    wrong = {name: ratio for name, ratio in ratios.items() if ratio > MOST}
-    assert wrong == {}
+    wrong = dict(READ)
+    for _ in range(3):  # a square is one each time; a busy machine is not
+        wrong = {name: r for name, r in wrong.items() if seconds(r, MANY) > MOST * seconds(r, FEW)}
+    assert list(wrong) == []

@@ -170,6 +170,8 @@ VALUES: dict[str, Any] = {
     "thinking_budget_message": "So.",
     "cache_salt": "x",
     "truncation_side": "right",
+    "negative_prompt": "x",
+    "logits_processor": {"a": 1},
 }
 VALUES |= {name: True for name in (*CHAT, *SAMPLING_ROWS) if ROWS[name].type == "bool"}
 
@@ -248,6 +250,7 @@ NO_NUMBERS = [True, False, "1", math.nan, math.inf, -math.inf, {}, [[]], [1, 2, 
         if row.is_number
         for value in NO_NUMBERS
         if (name, value) != ("logprobs", False)  # koboldcpp's "none"
+        if name != "draft" or not isinstance(value, bool)
     ],
 )
 def test_fields_of_numbers_take_only_numbers(name: str, value: object) -> None:
@@ -475,6 +478,21 @@ def test_a_list_for_a_number_is_one_value_per_sequence() -> None:
     assert fields["sampling"] == {"seed": 7}
 
 
+def test_a_list_of_settings_that_are_no_numbers_is_one_per_sequence() -> None:
+    found = {"max_pattern_size": 4, "min_count": 3}
+    fields = parsed(
+        n=2, loops=["end", "rewind"], repetition_detection=[found, None], logits_processor=[True, {"a": 1}]
+    ).engine_fields()
+    made = {"max_pattern_size": 4, "min_pattern_size": 1, "min_count": 3}
+    assert fields["sequences"] == [
+        {"loops": "end", "repetition_detection": made, "logits_processor": True},
+        {"loops": "rewind", "logits_processor": {"a": 1}},
+    ]
+    assert refusal(n=2, loops=["end", "x"]).message.startswith("sequences[1].loops is")
+    assert "true, false or an object" in refusal(logits_processor="yes").message
+    assert parsed(logits_processor="true").logits_processor is True
+
+
 def test_from_and_to_are_spread_over_the_sequences() -> None:
     fields = parsed(n=4, temperature={"from": 0.6, "to": 1.2}, top_k={"from": 10, "to": 41}).engine_fields()
     assert [one["temperature"] for one in fields["sequences"]] == [0.6, 0.8, 1.0, 1.2]
@@ -614,7 +632,6 @@ NEUTRAL = {
     "tfs_z": 1.0,
     "smoothing_factor": 0.0,
     "smoothing_curve": 1,
-    "guidance_scale": 1,
     "encoder_repetition_penalty": 1,
     "no_repeat_ngram_size": 0,
     "penalty_alpha": 0,
@@ -622,7 +639,6 @@ NEUTRAL = {
     "eta_cutoff": 0,
     "skew": 0,
     "rep_pen_slope": 1,
-    "negative_prompt": "",
     "preset": "None",
     "json_schema": "",
     "logprobs": False,

@@ -235,6 +235,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "a", "logprobs": 1}, "logprobs is 1; it must be 0: alternatives may be private tokens"),
     ({"prompt": "a", "prompt_logprobs": 1}, "prompt_logprobs is 1; it must be 0: alternatives may be"),
     ({"prompt": "a", "then": {"text": "<|secret|>", "choice": ["a"]}}, 'then.text has "<|secret|>"'),
+    ({"prompt": "a", "negative_prompt": "<|secret|>"}, 'negative_prompt has "<|secret|>"'),
     ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0] is of the role tool"),
     ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0] has tool_calls"),
 ]

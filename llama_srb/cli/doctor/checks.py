@@ -21,6 +21,8 @@ from typing import Literal, TypeAlias
 from llama_srb import bundled
 from llama_srb.cli import fetching
 from llama_srb.config import Settings, folders
+from llama_srb.memory import tables as memories
+from llama_srb.memory.embedding import Vectoriser
 from llama_srb.models import gguf_header
 from llama_srb.models.cache import Cache, HubError, name_from
 from llama_srb.models.gguf_header import ModelFileError
@@ -237,6 +239,27 @@ def _prefix_cache(settings: Settings) -> Finding:
     return Finding("ok", f"{free / GIB:.1f} GiB are free at {folder}")
 
 
+def _memories(settings: Settings) -> Finding:
+    """Whether the vectors of memories are those of models that were made to embed."""
+    found = memories.read(settings)
+    for one in found:
+        model = next((model for model in settings.served if one.embedding_model in model.model_names), None)
+        if model is None or fetching.is_hub_name(model.model):
+            continue
+        try:
+            is_made_to_embed = Vectoriser.of(model, gguf_header.read(model.model)).is_made_to_embed
+        except ModelFileError:  # which the check of the model has found
+            continue
+        if not is_made_to_embed:
+            made = f"{one.name} has vectors of {one.embedding_model}, which was not made to embed"
+            return Finding(
+                "warn",
+                f"{made}; it is searched by {one.searched_by(is_made_to_embed)}",
+                "embedding_model names a model that was, or is false, which computes none",
+            )
+    return Finding("ok", ", ".join(one.name for one in found) or "none")
+
+
 CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "system": _system,
     "compiler": _compiler,
@@ -249,6 +272,7 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "access": _access,
     "open files": _files,
     "prefix cache": _prefix_cache,
+    "memories": _memories,
 }
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from llama_srb.engine.events import Done, Error, Start, Stop, TokenList
-from llama_srb.request.fields import CompletionRequest
+from llama_srb.request.fields import CompletionRequest, Recalled
 from llama_srb.request.story.parts import Assembled, LoreReport, PartName, Place, StoryPart, Why
 from llama_srb.request.values import MAX_WARNINGS
 
@@ -71,12 +71,16 @@ class Told(Warned, Compared, total=False):
 
 
 class RecalledChunk(TypedDict):
-    """A chunk of a memory in the prompt. score: the cosine of its vector and that of the client's text."""
+    """A chunk of a memory in the prompt. score: the cosine of its vector and that of the client's text.
+
+    score: none in a memory without vectors. scores: why it came: words (BM25), meaning (the cosine), fused.
+    """
 
     memory: str
     id: str
     document: str
-    score: float
+    score: NotRequired[float]
+    scores: NotRequired[dict[str, float]]
 
 
 class StoryPartSize(TypedDict):
@@ -268,9 +272,16 @@ def _lore_note(entry: int, report: LoreReport) -> LoreNote:
 def recalled_for(request: CompletionRequest) -> list[RecalledChunk]:
     """The chunks that stand in the prompt for the user's last turn."""
     chunks = request.recalled[max(request.recalled)] if request.recalled else ()
-    return [
-        {"memory": one.memory, "id": one.id, "document": one.document, "score": one.score} for one in chunks
-    ]
+    return list(map(_recalled_chunk, chunks))
+
+
+def _recalled_chunk(one: Recalled) -> RecalledChunk:
+    chunk: RecalledChunk = {"memory": one.memory, "id": one.id, "document": one.document}
+    if one.score is not None:
+        chunk["score"] = one.score
+    if one.scores:
+        chunk["scores"] = dict(one.scores)
+    return chunk
 
 
 def size_in(error: Error) -> PromptSize:

@@ -17,6 +17,8 @@ class Timings(TypedDict):
     prompt_n: tokens of the prompt that were computed. cache_n: those that were not, since they were known.
     The first token costs no decode step, so the times and rates of predicted tokens do not count it.
     saved_tokens: with finish or prune, those that ended sequences could still have had, at most.
+    draft_n: tokens that were guessed, if any were; draft_n_accepted: those that were right.
+    logits_processor_ms: of the operator's own logits processor, where it was asked for.
     """
 
     cache_n: Count
@@ -29,6 +31,9 @@ class Timings(TypedDict):
     predicted_per_token_ms: float
     predicted_per_second: float
     saved_tokens: NotRequired[Count]
+    draft_n: NotRequired[Count]
+    draft_n_accepted: NotRequired[Count]
+    logits_processor_ms: NotRequired[float]
 
 
 class PromptProgress(TypedDict):
@@ -58,9 +63,9 @@ def timings_of(done: Done, predicted: int) -> Timings:
     made = timings(
         done.cached_tokens, computed, ms.get("prompt_ms", 0.0), predicted, ms.get("decode_ms", 0.0)
     )
-    if (saved := ms.get("saved_tokens")) is not None:
-        made["saved_tokens"] = round(saved)
-    return made
+    counts = {name: round(ms[name]) for name in ("saved_tokens", "draft_n", "draft_n_accepted") if name in ms}
+    times = {name: ms[name] for name in ("logits_processor_ms",) if name in ms}
+    return cast(Timings, made | counts | times)
 
 
 class Stopwatch:

@@ -106,7 +106,7 @@ def _version(about: ServerInfo) -> KoboldVersion:
         "savedata": False,
         "admin": False,
         "router": False,
-        "guidance": False,
+        "guidance": True,
         "mcp": False,
         "jinja": bool(about.chat_template),
     }

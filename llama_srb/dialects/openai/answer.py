@@ -98,12 +98,16 @@ class CachedTokens(TypedDict):
     cached_tokens: Count
 
 
-class CompletionTokens(TypedDict):
+class CompletionTokens(TypedDict, total=False):
+    """reasoning_tokens: of a chat; the others: those that were guessed, where any were (draft)."""
+
     reasoning_tokens: Count
+    accepted_prediction_tokens: Count
+    rejected_prediction_tokens: Count
 
 
 class Usage(TypedDict):
-    """The tokens of all choices together; completion_tokens_details: of a chat."""
+    """The tokens of all choices together; completion_tokens_details: of a chat, or with drafts."""
 
     prompt_tokens: Count
     completion_tokens: Count
@@ -182,16 +186,25 @@ def error_body(
 
 
 def usage_of(done: Done) -> Usage:
-    return {
+    usage: Usage = {
         "prompt_tokens": done.prompt_tokens,
         "completion_tokens": done.completion_tokens,
         "total_tokens": done.prompt_tokens + done.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
     }
+    if guessed := round(done.timings.get("draft_n", 0)):
+        right = round(done.timings["draft_n_accepted"])
+        usage["completion_tokens_details"] = {
+            "accepted_prediction_tokens": right,
+            "rejected_prediction_tokens": guessed - right,
+        }
+    return usage
 
 
 def chat_usage_of(done: Done) -> Usage:
-    return {**usage_of(done), "completion_tokens_details": {"reasoning_tokens": done.reasoning_tokens}}
+    usage = usage_of(done)
+    details: CompletionTokens = {"reasoning_tokens": done.reasoning_tokens}
+    return {**usage, "completion_tokens_details": {**details, **usage.get("completion_tokens_details", {})}}
 
 
 def names_of(request: CompletionRequest) -> Name:

@@ -38,12 +38,13 @@ async def _no_model(texts: Sequence[str]) -> Any:
 class Helpers:
     """Models that help to rank texts. embed: their vectors. judge: margins of the first answer.
 
-    follow: how likely what is to follow is behind each.
+    follow: how likely what is to follow is behind each. reward: how well each answers, by a model that ranks.
     """
 
     embed: Embed = _no_model
     judge: Judge = _no_model
     follow: Judge = _no_model
+    reward: Judge = _no_model
 
 
 NO_HELPERS = Helpers()
@@ -135,6 +136,12 @@ async def _followed(candidates: Sequence[Candidate], by: RankBy, helpers: Helper
     return Order(sorted(range(len(means)), key=lambda i: (-means[i], -candidates[i].mean_logprob)))
 
 
+async def _rewarded(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
+    """The text that answers best by a model that was trained to rank, first."""
+    rewards = await helpers.reward([one.text for one in candidates])
+    return Order(sorted(range(len(rewards)), key=lambda i: (-rewards[i], -candidates[i].mean_logprob)))
+
+
 async def _vote(candidates: Sequence[Candidate], by: RankBy, helpers: Helpers) -> Order:
     """Self-consistency (Wang et al. 2022): the answer of most texts leads; its likeliest text is the best.
 
@@ -162,6 +169,7 @@ ORDERS: dict[str, Ranker] = {
     "certainty": _certain,
     "judge": _judged,
     "following": _followed,
+    "reward": _rewarded,
 }
 
 

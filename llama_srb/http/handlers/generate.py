@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from llama_srb.dialects import embeddings, events, fim, openai, scores
+from llama_srb.dialects import embeddings, events, fim, openai, rerank, scores
 from llama_srb.dialects.common.response_types import noted, warned
 from llama_srb.dialects.common.texts import TextsBody
 from llama_srb.dialects.negotiation import AnswerForm, negotiate
@@ -236,6 +236,22 @@ class Generate:
         )
         answer = embeddings.Body(request, context.origin)
         return await self._run(http, context, "embed", request.engine_fields(), len(request.input), answer)
+
+    async def rerank(self, http: web.Request) -> web.Response:
+        """Documents by how well they answer a query."""
+        context = (await context_of(http, self.registry)).refusing_adapter()
+        request = await without_stalling(
+            len(http[BODY]),
+            rerank.parse,
+            context.body,
+            http[ROUTE].path,
+            strict=self.registry.settings.strict,
+        )
+        is_probability = context.info.architecture in rerank.PROBABILITIES
+        answer = rerank.Body(request, context.origin, is_probability=is_probability)
+        return await self._run(
+            http, context, "rerank", request.engine_fields(), len(request.documents), answer
+        )
 
     async def _run(
         self,

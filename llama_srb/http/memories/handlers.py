@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import cast
 
 import orjson
 from aiohttp import web
@@ -14,9 +15,11 @@ from llama_srb.http.memories.response_types import (
     DocumentEntry,
     DocumentList,
     DocumentWithText,
+    FoundChunk,
     FoundChunks,
     MemoryEntry,
     MemoryList,
+    ScoresEntry,
     StoredDocument,
 )
 from llama_srb.http.memories.uploads import DocumentUploads
@@ -29,6 +32,7 @@ from llama_srb.memory.records import (
     OPERATOR,
     Document,
     FileStore,
+    Found,
     MemorySettings,
     checked_id,
     no_such,
@@ -36,7 +40,8 @@ from llama_srb.memory.records import (
 )
 from llama_srb.memory.requests import METADATA, Page, metadata_of, search_of
 from llama_srb.memory.slots import Slots
-from llama_srb.request.values import RequestError
+from llama_srb.memory.words import asked, highlights
+from llama_srb.request.values import RequestError, SearchBy
 from llama_srb.serving.keys.caller import Caller
 from llama_srb.serving.memories import MemoryAccess, owner_of, reader_of
 from llama_srb.serving.model_registry import ModelRegistry
@@ -45,6 +50,7 @@ from llama_srb.serving.observe.logs import log_summary
 UNKNOWN = FILE  # what many clients say if nobody has told them
 ANSWERS, ANSWERS_OF_A_CLIENT = 16, 4  # documents that are sent at the same time; each may take 64 MB
 PIECE = 256 << 10  # characters that become JSON at once
+MOST_HIGHLIGHTED = 1_000_000  # characters of an answer's texts; they take half a second
 
 
 class MemoryRoutes:
@@ -65,7 +71,8 @@ class MemoryRoutes:
 
     async def list_memories(self, http: web.Request) -> web.Response:
         """The memories that the caller may use."""
-        data = [_memory(one) for one in self._access(http).allowed(http[CALLER])]
+        access = self._access(http)
+        data = [_memory(one, await access.search_by(one)) for one in access.allowed(http[CALLER])]
         answer: MemoryList = {"object": "list", "data": data}
         return json_response(answer)
 
@@ -152,29 +159,25 @@ class MemoryRoutes:
         return json_response(answer)
 
     async def search_memory(self, http: web.Request) -> web.Response:
-        """The chunks whose vectors are nearest to that of a query."""
+        """The chunks that fit a query best, by words, by meaning or by both."""
         caller, name = http[CALLER], http.match_info["memory"]
         search = search_of(
             await self._registry.bodies.read(http[BODY]), strict=self._registry.settings.strict
         )
-        async with self._access(http).computing(name, caller) as (memory, _):
-            found = await memory.search(search.query, search.k, search.filter, reader_of(caller))
-        log_summary.set(f" {name} found={len(found)}")
-        answer: FoundChunks = {
-            "object": "list",
-            "data": [
-                {
-                    "id": one.id,
-                    "document": one.document,
-                    "text": one.text,
-                    "score": one.score,
-                    "metadata": dict(one.metadata),
-                }
-                for one in found
-            ],
-        }
-        if search.warnings:
-            answer["warnings"] = search.warnings
+        async with self._access(http).searching(name, caller) as memory:
+            by = search.by or memory.search_by
+            found = await memory.search(
+                search.query, search.k, search.filter, reader_of(caller), by, search.around
+            )
+        log_summary.set(f" {name} {by} found={len(found)}")
+        answer: FoundChunks = {"object": "list", "search": by, "data": list(map(_found, found))}
+        warnings = [*search.warnings]
+        if by != "meaning" and not memory.has_words:
+            warnings.append("not all chunks have their words yet: by words the others are not found")
+        if search.highlights and not await asyncio.to_thread(_highlight, answer["data"], search.query):
+            warnings.append(f"only the first {MOST_HIGHLIGHTED} characters of the texts have highlights")
+        if warnings:
+            answer["warnings"] = tuple(warnings)
         return json_response(answer)
 
 
@@ -188,7 +191,29 @@ async def _pieces_of(answer: DocumentWithText, text: str) -> AsyncIterator[bytes
     yield b'"' + end + b"\n"
 
 
-def _memory(settings: MemorySettings) -> MemoryEntry:
+def _found(one: Found) -> FoundChunk:
+    return {
+        "id": one.id,
+        "document": one.document,
+        "text": one.text,
+        "score": one.score,
+        "scores": cast(ScoresEntry, one.scores.known()),
+        "metadata": dict(one.metadata),
+    }
+
+
+def _highlight(found: list[FoundChunk], query: str) -> bool:
+    """Says where the words of the query are in each text. False: there is too much text."""
+    words, left = asked(query), MOST_HIGHLIGHTED
+    for one in found:
+        left -= len(one["text"])
+        if left < 0:
+            return False
+        one["highlights"] = [[start, end] for start, end in highlights(one["text"], words)]
+    return True
+
+
+def _memory(settings: MemorySettings, search: SearchBy) -> MemoryEntry:
     return {
         "id": settings.name,
         "object": "memory",
@@ -198,6 +223,7 @@ def _memory(settings: MemorySettings) -> MemoryEntry:
         "chunk_overlap": settings.chunking.overlap,
         "chunk_separators": list(settings.chunking.separators),
         "shared": settings.shared,
+        "search": search,
     }
 
 

@@ -10,16 +10,20 @@ from llama_srb.dialects.event_types import ErrorEvent
 
 
 class MemoryEntry(TypedDict):
-    """A memory. shared: what one key stores, all keys find."""
+    """A memory. shared: what one key stores, all keys find.
+
+    embedding_model: null if it has none. search: how it is searched where a request says nothing.
+    """
 
     id: str
     object: Literal["memory"]
-    embedding_model: str
+    embedding_model: str | None
     store: Literal["file", "qdrant"]
     chunk_tokens: Count
     chunk_overlap: Count
     chunk_separators: list[str]
     shared: bool
+    search: Literal["words", "meaning", "hybrid"]
 
 
 class MemoryList(TypedDict):
@@ -70,18 +74,39 @@ class DeletedDocument(TypedDict):
     deleted: Literal[True]
 
 
+class ScoresEntry(TypedDict, total=False):
+    """words: BM25 over what the key finds (not of Qdrant's chunks); meaning: the cosine; fused: of both.
+
+    relevance: as the memory's reranker gives it, a logit with most models.
+    """
+
+    words: float
+    meaning: float
+    fused: float
+    relevance: float
+
+
 class FoundChunk(TypedDict):
-    """score: the cosine of the vectors of chunk and query, at most 1."""
+    """score: the cosine of the vectors of chunk and query, at most 1; null in a memory without a model.
+
+    scores: why it was found. highlights: where the query's words are in the text, if the request asks: first
+    character (Unicode code points), and the one behind the last.
+    """
 
     id: str
     document: str
     text: str
-    score: float
+    score: float | None
+    scores: ScoresEntry
+    highlights: NotRequired[list[list[Count]]]
     metadata: dict[str, Any]
 
 
 class FoundChunks(Warned):
+    """search: how the memory was searched."""
+
     object: Literal["list"]
+    search: Literal["words", "meaning", "hybrid"]
     data: list[FoundChunk]
 
 

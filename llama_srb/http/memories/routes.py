@@ -65,7 +65,7 @@ MEMORIES: tuple[Route, ...] = (
         "one of this id.",
         {200: json_of("It is deleted.", DeletedDocument), **READING}),
     Route("POST", "/v1/memories/{memory}/search", MEMORY, MemoryRoutes.search_memory,
-        "The chunks whose vectors are nearest to the query's, best first.",
+        "The chunks that fit the query best, by words, by meaning or by both, best first.",
         {200: json_of("The chunks.", FoundChunks), **COMPUTING}, request="MemorySearch"),
 )
 # fmt: on

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llama_srb.http.route import Schema
 from llama_srb.memory.records import MAX_FOUND
-from llama_srb.memory.requests import DEFAULT_FOUND
+from llama_srb.memory.requests import DEFAULT_FOUND, MAX_AROUND
+from llama_srb.request.values import SEARCHES
 
 MEMORY_SEARCH: Schema = {
     "type": "object",
@@ -14,12 +15,44 @@ MEMORY_SEARCH: Schema = {
             "minLength": 1,
             "description": "The text whose nearest chunks are wanted.",
         },
+        "search": {
+            "type": ["string", "null"],
+            "enum": [*SEARCHES, None],
+            "description": "words: BM25 of the query's words; meaning: the cosine of the vectors; hybrid: "
+            "the ranks of both. Default: the memory's own, which /v1/memories says.",
+        },
         "k": {
             "type": ["integer", "null"],
             "minimum": 1,
             "maximum": MAX_FOUND,
             "default": DEFAULT_FOUND,
             "description": "The most chunks.",
+        },
+        "around": {
+            "type": ["integer", "null"],
+            "minimum": 0,
+            "maximum": MAX_AROUND,
+            "default": 0,
+            "description": "How many chunks before and behind each one its text has, too, without repeating.",
+        },
+        "highlights": {
+            "type": ["boolean", "null"],
+            "default": False,
+            "description": "true: each chunk says where the words of the query are in its text.",
+        },
+        "per_document": {
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "maximum": MAX_FOUND,
+            "description": "The most chunks of one document.",
+        },
+        "diversity": {
+            "type": ["number", "null"],
+            "minimum": 0,
+            "maximum": 1,
+            "default": 0,
+            "description": "How much it counts that a chunk is unlike those before it (maximal marginal "
+            "relevance).",
         },
         "filter": {
             "type": ["object", "null"],

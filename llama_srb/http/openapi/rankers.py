@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from llama_srb.http.route import Schema
 from llama_srb.request.finish import MAX_LOOP, MAX_PASSAGES, MAX_PRUNE_POINTS, SCORES
-from llama_srb.request.rank_by import MAX_FOLLOWING, MAX_PATTERN, PLACE, RANKERS, REQUIRED, SIMILARITIES
+from llama_srb.request.rank_by import (
+    MAX_FOLLOWING,
+    MAX_PATTERN,
+    MAX_QUERY,
+    PLACE,
+    RANKERS,
+    REQUIRED,
+    SIMILARITIES,
+)
 from llama_srb.request.values import INT32_MAX, MAX_INDEX
 
 FIELDS: dict[str, Schema] = {
@@ -12,6 +20,7 @@ FIELDS: dict[str, Schema] = {
     "model": {"type": ["string", "null"], "minLength": 1},
     "regex": {"type": "string", "minLength": 1, "maxLength": MAX_PATTERN},
     "text": {"type": "string", "minLength": 1, "maxLength": MAX_FOLLOWING},
+    "query": {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_QUERY},
     "prompt": {"type": "string", "pattern": PLACE.replace("{", r"\{").replace("}", r"\}")},
     "answers": {
         "type": "array",

@@ -16,7 +16,7 @@ from llama_srb.http.openapi.stored_stories import STORED_STORY
 from llama_srb.http.openapi.stories import STORY
 from llama_srb.http.route import Route, Schema
 from llama_srb.request.aliases import CONVERTED, NON_SAMPLING_FIELDS, REFUSED, UNSUPPORTED
-from llama_srb.request.fields import OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
+from llama_srb.request.fields import BY_LIST, OVERRIDE_ROWS, ROWS, STRUCTURES, TOOL_CHOICES, Row
 from llama_srb.request.parse import Defaults
 from llama_srb.request.phrases import ALIASES, MAX_PHRASE, MAX_PHRASE_BIAS, MAX_PHRASES
 from llama_srb.request.shapes import SIDES
@@ -156,6 +156,7 @@ COMPONENTS: dict[str, Schema] = {  # by type; a generator of clients makes a cla
     },
     "tool choice": {"anyOf": [{"enum": [*TOOL_CHOICES]}, {"type": "object"}]},
     "JSON object": {"type": ["object", "string"]},
+    "bool or object": {"type": ["boolean", "object", "string"]},
     "second answer": _object(SECOND, "text", additionalProperties=False)
     | {"type": ["object", "string"], "not": {"anyOf": [{"required": list(two)} for two in TWO_STRUCTURES]}},
     "story": STORY,
@@ -225,12 +226,14 @@ def _base(row: Row) -> Schema:
 
 
 def _field(row: Row, *, of_one: bool) -> Schema:
-    """A row as a property; without of_one a number may also be a list for all sequences, or {from, to}."""
+    """A row as a property; without of_one it may also be a list for all sequences, a number {from, to}."""
     base = _base(row)
     shapes = [*base.get("anyOf", [base]), {"type": "null"}]
-    if row.is_number and row.name in OVERRIDE_ROWS and not of_one:
+    if row.name in BY_LIST and not of_one:
+        shapes += [{"type": "array", "items": {"anyOf": [base, {"type": "null"}]}}]
+    if row.is_number and row.name in BY_LIST and not of_one:
         ends = {"type": "object", "properties": {"from": base, "to": base}, "required": ["from", "to"]}
-        shapes += [{"type": "array", "items": {"anyOf": [base, {"type": "null"}]}}, ends]
+        shapes += [ends]
     if row.name == "prompt":
         return {"anyOf": shapes, "description": row.meaning}
     return {"anyOf": shapes, "default": row.default, "description": row.meaning}
@@ -377,6 +380,33 @@ SCORE = _object(
     },
     "texts",
 )
+RERANK_INPUT = _object(
+    {
+        "query": {"type": "string", "minLength": 1},
+        "documents": {
+            "type": ["array", "null"],
+            "items": {
+                "anyOf": [
+                    {"type": "string"},
+                    _object({"text": {"type": "string"}}, "text"),
+                ]
+            },
+            "minItems": 1,
+            "maxItems": MAX_EMBEDDED,
+        },
+        "texts": {
+            "type": ["array", "null"],
+            "items": {"type": "string"},
+            "description": "documents as Text Embeddings Inference calls them, which asks for its form.",
+        },
+        "top_n": _maybe("integer", "The most documents of the answer.", minimum=1),
+        "return_documents": _maybe("boolean", "The answer has the documents, too."),
+        "truncate": _maybe("boolean", "Documents that are too long with the query are cut."),
+        "raw_scores": _maybe("boolean", "With texts: what the model's head gives, not a number up to 1."),
+        "model": _maybe("string", "A model that ranks."),
+    },
+    "query",
+)
 EMBEDDING_INPUT = _object(
     {
         "input": _texts_or_ids(MAX_EMBEDDED, "The texts, or their token ids."),
@@ -431,6 +461,7 @@ def schemas(routes: Iterable[Route], defaults: Defaults) -> dict[str, Schema]:
         "Extension": EXTENSION,
         "Score": SCORE,
         "EmbeddingInput": EMBEDDING_INPUT,
+        "RerankInput": RERANK_INPUT,
         "MemorySearch": MEMORY_SEARCH,
         "BatchInput": BATCH,
         "StoredStory": STORED_STORY,

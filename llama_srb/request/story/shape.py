@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from llama_srb.request.shapes import from_json
-from llama_srb.request.values import INT32_MAX, RequestError, is_number, is_text, shown, whole, wrong
+from llama_srb.request.values import INT32_MAX, RequestError, is_number, is_text, shown, switch, whole, wrong
 
 T = TypeVar("T")
 Reader: TypeAlias = Callable[[str, object], Any]
@@ -92,12 +92,6 @@ def _share(name: str, value: object) -> float:
     return float(value)
 
 
-def _switch(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong(name, value, "true or false")
-    return value
-
-
 def _keys(name: str, value: object) -> tuple[str, ...]:
     """One text or a list of them; empty ones are dropped, since an empty key would match everywhere."""
     given: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
@@ -133,7 +127,7 @@ ENTRY: Mapping[str, Reader] = {
     "also": _keys,
     "text": _text,
     "name": _text,
-    "always": _switch,
+    "always": switch,
     "order": _number(-INT32_MAX),
     "search": _number(1, MAX_SEARCH),
     "budget": _number(1),

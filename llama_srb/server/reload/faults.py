@@ -13,7 +13,7 @@ from llama_srb.config import Settings, SettingsError
 from llama_srb.engine.exchange import EngineError
 from llama_srb.memory.documents import DocumentLimits, Documents
 from llama_srb.memory.records import MemoryUnusable
-from llama_srb.memory.tables import check_filters
+from llama_srb.memory.tables import check_recall
 from llama_srb.memory.tables import read as read_memories
 from llama_srb.models import defaults
 from llama_srb.models.cache import HubError
@@ -57,10 +57,10 @@ def presets_of(settings: Settings) -> dict[str, Preset]:
 def tasks_of(settings: Settings) -> Tasks:
     """The tasks; StartError."""
     try:
-        tasks = read_tasks(settings)
+        tasks, memories = read_tasks(settings), read_memories(settings)
         for task in tasks:
             if task.recall is not None:
-                check_filters(task.name, task.recall.pre_filter, task.recall.post_filter)
+                check_recall(task.name, task.recall, memories)
         return Tasks(tasks)
     except SettingsError as error:
         raise StartError(str(error)) from None

@@ -86,7 +86,7 @@ class ChangedSettings:
             self._registry.prepare(model, new.settings, new.tasks)
             is_first = model in loads and self._residency.has_room(model)
             await self._residency.add(model)
-            undo.push_async_callback(self._residency.remove, model)
+            undo.push_async_callback(self._residency.remove, model, was_served=False)
             if is_first:
                 await self._load_now(model)
 

@@ -36,6 +36,16 @@ class ModelTotals(TypedDict):
     engine_step_tokens: Count
     engine_step_seconds: float
     engine_model_seconds: float
+    engine_draft_grammar_tokens: Count
+    engine_draft_grammar_accepted_tokens: Count
+    engine_draft_prompt_tokens: Count
+    engine_draft_prompt_accepted_tokens: Count
+    engine_draft_own_tokens: Count
+    engine_draft_own_accepted_tokens: Count
+    engine_draft_siblings_tokens: Count
+    engine_draft_siblings_accepted_tokens: Count
+    engine_draft_earlier_tokens: Count
+    engine_draft_earlier_accepted_tokens: Count
 
 
 class Totals(ModelTotals):

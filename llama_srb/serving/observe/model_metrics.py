@@ -48,6 +48,17 @@ COUNTS = {  # name in the engine's status, divisor, help text; a new process cou
     "step_seconds": ("step_us", 1e6, "Time in decode steps."),
     "model_seconds": ("model_us", 1e6, "Part of it in the model; the rest is sampling, events, bookkeeping."),
 }
+DRAFT_SOURCES = {
+    "grammar": "what a grammar allows only",
+    "prompt": "the prompt",
+    "own": "the sequence's own text",
+    "siblings": "the request's other texts",
+    "earlier": "the same client's earlier texts of such a prompt",
+}
+for _source, _words in DRAFT_SOURCES.items():
+    _name = f"draft_{_source}"
+    COUNTS[f"{_name}_tokens"] = (_name, 1, f"Tokens that were guessed from {_words}.")
+    COUNTS[f"{_name}_accepted_tokens"] = (f"{_name}_accepted", 1, f"Those from {_words} that were right.")
 # fmt: on
 
 Metric = TypeVar("Metric", Counter, Gauge)
