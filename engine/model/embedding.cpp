@@ -61,7 +61,7 @@ embedder::~embedder() {
 bool embedder::make_context() {
     ctx = ctx ? ctx : make_embedding_context(facts, params);
     if (ctx && !batch.token) {
-        batch = llama_batch_init((int32_t) llama_n_batch(ctx), 0, 1);
+        batch = llama_batch_init((int32_t) llama_n_batch(ctx), 0, text_queue::n_texts);
     }
     return ctx;
 }
@@ -80,6 +80,9 @@ void embedder::submit(const std::string & id, const std::string & client,
     j.texts    = std::move(texts);
     j.priority = priority;
     j.adapters = facts.adapters->defaults();
+    if (facts.embedding.ranks() && llama_get_memory(ctx)) {
+        j.share_beginning();
+    }
     queue.submit(std::move(j));
 }
 
@@ -105,13 +108,17 @@ batch_limits embedder::limits(int32_t n_max) const {
 void embedder::fill(const text_batch & b) {
     batch.n_tokens = 0;
     for (const text_piece & p : b.pieces) {
-        for (int32_t k = p.n_before; k < p.n_before + p.n_tokens; k++) {
-            const int32_t row    = batch.n_tokens++;
-            batch.token[row]     = b.job->texts[p.i_text][(size_t) k];
-            batch.pos[row]       = k;
-            batch.n_seq_id[row]  = 1;
-            batch.seq_id[row][0] = p.seq_id;
-            batch.logits[row]    = true;
+        for (int32_t k = p.n_before + p.n_shared; k < p.n_before + p.n_tokens; k++) {
+            const int32_t row   = batch.n_tokens++;
+            batch.token[row]    = b.job->texts[p.i_text][(size_t) k];
+            batch.pos[row]      = k;
+            batch.n_seq_id[row] = 0;
+            for (const text_piece & other : b.pieces) {
+                if (&other == &p || (p.n_before == 0 && k < other.n_shared)) {
+                    batch.seq_id[row][batch.n_seq_id[row]++] = other.seq_id;
+                }
+            }
+            batch.logits[row] = true;
         }
     }
 }
@@ -133,7 +140,7 @@ embedding_results embedder::step(int32_t n_max) {
     int32_t           i_first = 0;
     for (const text_piece & p : b.pieces) {
         take(j, p, i_first, results);
-        i_first += p.n_tokens;
+        i_first += p.n_tokens - p.n_shared;
     }
     if (j.is_done()) {
         results.ended.push_back({j.id, (int64_t) j.texts.size(), j.n_tokens, ""});

@@ -14,6 +14,18 @@ bool text_job::take(const text_piece & p) {
     return true;
 }
 
+void text_job::share_beginning() {
+    const auto & first = texts.front();
+    size_t       n     = texts.size() > 1 ? first.size() : 0;
+    for (const auto & text : texts) {
+        const size_t n_most = std::min(n, text.size());
+        n = (size_t) (std::mismatch(text.begin(), text.begin() + (ptrdiff_t) n_most, first.begin()).first -
+                      text.begin());
+        n = std::min(n, text.empty() ? 0 : text.size() - 1);
+    }
+    n_shared = (int32_t) n;
+}
+
 text_job * text_queue::find(const std::string & id) {
     const auto j = std::find_if(jobs.begin(), jobs.end(), [&](const text_job & x) { return x.id == id; });
     return j == jobs.end() ? nullptr : &*j;
@@ -94,19 +106,22 @@ llama_seq_id text_queue::free_id(const std::vector<text_piece> & pieces) const {
 // Complete texts, and pieces of the first and the last one. While others wait no piece of the last one is begun: it would
 // keep the cells that they may wait for.
 std::vector<text_piece> text_queue::pieces_of(const text_job & job, const batch_limits & limits) const {
-    int32_t                 n_all = 0;
+    int32_t                 n_all     = 0;
+    bool                    is_shared = false; // a text is begun in this batch, so that others find the rows there
     std::vector<text_piece> pieces;
     for (size_t i = job.i_text; i < job.texts.size() && pieces.size() < (size_t) n_texts; i++) {
         const bool    goes_on  = i == job.i_text && job.has_begun();
         const int32_t n_before = goes_on ? job.n_done : 0;
-        const int32_t n_rest   = (int32_t) job.texts[i].size() - n_before;
+        const int32_t n_shared = is_shared ? job.n_shared : 0;
+        const int32_t n_rest   = (int32_t) job.texts[i].size() - n_before - n_shared;
         const int32_t n        = std::min(n_rest, limits.n_max - n_all);
         const bool    stays    = n < n_rest && !goes_on;
         if (n == 0 || (stays && ((!pieces.empty() && others_wait(job)) || !may_begin(job, limits, i)))) {
             break;
         }
-        pieces.push_back({i, n_before, n, goes_on ? job.seq_id : free_id(pieces)});
+        pieces.push_back({i, n_before, n_shared + n, goes_on ? job.seq_id : free_id(pieces), n_shared});
         n_all += n;
+        is_shared = !goes_on;
     }
     return pieces;
 }

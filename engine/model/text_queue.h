@@ -4,6 +4,9 @@
 // A text that is not computed in one batch keeps its cells until it is complete. Two may at a time, one that is longer
 // than a batch and one that is not; another one waits for the text before it, and texts that fit into a batch wait for
 // none. So there are cells for a longest text and for two batches.
+//
+// What all texts of a job begin with, as a query that stands before each document, may be computed once in a batch, with
+// the sequence ids of all texts that are begun there.
 #pragma once
 
 #include "model/adapters.h"
@@ -21,6 +24,7 @@ struct text_piece {
     int32_t      n_before = 0; // tokens of the text that were computed before
     int32_t      n_tokens = 0;
     llama_seq_id seq_id   = 0;
+    int32_t      n_shared = 0; // of these, the first ones, whose rows an earlier piece of the batch has
 };
 
 // An embed command.
@@ -30,6 +34,7 @@ struct text_job {
     std::vector<std::vector<llama_token>> texts;
     int32_t                               priority = 0; // the lower, the earlier
     adapter_set                           adapters;     // as they were loaded
+    int32_t                               n_shared = 0; // tokens that all texts begin with and that are computed once
     size_t                                i_text   = 0; // the first incomplete text
     int32_t                               n_done   = 0; // tokens of that text
     int64_t                               n_tokens = 0; // of all complete texts
@@ -38,6 +43,8 @@ struct text_job {
 
     bool has_begun() const { return n_done > 0; }
     bool is_done() const { return i_text == texts.size(); }
+    // Sets n_shared, for a model whose tokens see those before them only. Each text keeps a token of its own.
+    void share_beginning();
     // The piece was computed. True: its text is complete now.
     bool take(const text_piece & p);
 };

@@ -110,7 +110,7 @@ static std::vector<llama_token> tokenize_pair(const std::string & query, const s
     return tokens;
 }
 
-// A document that is too long with its query is cut where the request wants that.
+// A document that is too long with its query is cut if the request wants that, at its end unless truncation_side is left.
 static void parse_rerank(command & c, const json & body, const command_facts & facts) {
     if (!facts.embedding.ranks()) {
         invalid(
@@ -119,16 +119,17 @@ static void parse_rerank(command & c, const json & body, const command_facts & f
     }
     const std::string query = body["query"].get<std::string>();
     const bool        cuts  = body.value("truncate", false);
+    const bool        left  = body.value("truncation_side", "right") == "left";
     const int32_t     n_max = facts.embedding.n_max;
     for (const json & document : body["documents"]) {
         const std::string name = "documents[" + std::to_string(c.texts.size()) + "]";
         std::string       text = document.get<std::string>();
         auto              pair = tokenize_pair(query, text, facts);
         if ((int32_t) pair.size() > n_max && cuts) {
-            const auto    own    = common_tokenize(facts.vocab, text, false, false);
-            const int32_t n_left = (int32_t) own.size() - ((int32_t) pair.size() - n_max);
-            text =
-                n_left > 0 ? common_detokenize(facts.vocab, {own.begin(), own.begin() + n_left}, false) : "";
+            auto       own   = common_tokenize(facts.vocab, text, false, false);
+            const auto n_cut = (ptrdiff_t) std::min(pair.size() - (size_t) n_max, own.size());
+            own.erase(left ? own.begin() : own.end() - n_cut, left ? own.begin() + n_cut : own.end());
+            text = common_detokenize(facts.vocab, own, false);
             pair = tokenize_pair(query, text, facts);
         }
         if ((int32_t) pair.size() > n_max) {
@@ -372,7 +373,8 @@ static const std::vector<operation> & operations() {
         row("rerank", command::embed, worker,
             {fields({{"query", any_string(), true},
                      {"documents", list_of(any_string(), 1, n_max_embedded), true},
-                     {"truncate", true_or_false()}})},
+                     {"truncate", true_or_false()},
+                     {"truncation_side", one_of({"left", "right"})}})},
             parse_rerank),
         row("tokenize", command::answer, worker_if_long,
             {fields({{"text", text_or_parts(), true},

@@ -21,6 +21,7 @@ from llama_srb.dialects.common.texts import TextsBody, model_name
 from llama_srb.dialects.openai.answer import Origin
 from llama_srb.engine.events import Done, Embedding, Event
 from llama_srb.request.parse import Reader, read_fields
+from llama_srb.request.shapes import one_of
 from llama_srb.request.values import MAX_EMBEDDED, RequestError, is_text, switch, whole, wrong
 
 PROBABILITIES = frozenset({"qwen3", "qwen3vl"})
@@ -31,20 +32,29 @@ NOT_USED = frozenset({"user", "rank_fields", "max_chunks_per_doc", "max_tokens_p
 
 @dataclass(frozen=True, slots=True)
 class RerankRequest:
-    """A query and its documents. top_n: the most that are told; raw: as the head gives it."""
+    """A query and its documents. top_n: the most that are told; raw: as the head gives it.
+
+    truncate: a document that is too long is cut, on which side.
+    """
 
     query: str
     documents: tuple[str, ...]
     top_n: int
     tells_documents: bool
     truncate: bool
+    side: str
     raw: bool
     form: str
     warnings: tuple[str, ...] = ()
 
     def engine_fields(self) -> dict[str, Any]:
         """The engine's rerank command without op and id."""
-        return {"query": self.query, "documents": self.documents, "truncate": self.truncate}
+        return {
+            "query": self.query,
+            "documents": self.documents,
+            "truncate": self.truncate,
+            "truncation_side": self.side,
+        }
 
 
 def _query(value: object) -> str:
@@ -79,7 +89,7 @@ _READERS: Mapping[str, Reader] = {
     "raw_scores": partial(switch, "raw_scores"),
     "truncate": partial(switch, "truncate"),
     "truncation": partial(switch, "truncation"),
-    "truncation_direction": lambda value: value,
+    "truncation_direction": one_of("truncation_direction", ("Right", "Left", "right", "left")),
     "model": model_name,
 }
 
@@ -101,6 +111,7 @@ def parse(body: Mapping[str, Any], path: str, *, strict: bool = False) -> Rerank
         min(given.get("top_n", len(documents)), len(documents)),
         told,
         bool(given.get("truncate", given.get("truncation", form in ("jina", "cohere")))),
+        given.get("truncation_direction", "right").lower(),
         given.get("raw_scores", False) if tei else form == "llamacpp",
         form,
         given["warnings"],

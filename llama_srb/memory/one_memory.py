@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from llama_srb.engine.exchange import CommandRefused
@@ -43,6 +44,7 @@ from .records import (
 )
 from .room import Room
 from .stores import NewDocument, Query, Reader, Store
+from .stores.diversity import different, pool_of
 from .stores.qdrant import QdrantStore
 from .stores.sqlite import SqliteStore
 from .stores.vectors import normalised
@@ -235,17 +237,15 @@ class Memory:
         is_embedded = self.model.width and (cosines or by != "words")
         vector = await self._vector(text, by) if is_embedded else None
         looked_for = Query(by, vector, [] if by == "meaning" else asked(text), around)
+        pools = wanted if self._ranker is None else [_pool(k, filter) for k, filter in wanted]
         async with self._store.turns.reads.slot(self._client):
             each = [
-                await self._store.search(
-                    looked_for, max(k, RANKED) if self._ranker else k, filter, self._reader(owner)
-                )
-                for k, filter in wanted
+                await self._store.search(looked_for, k, filter, self._reader(owner)) for k, filter in pools
             ]
         if self._ranker is not None:
             each = [
-                (await self._in_order(self._ranker, text, some))[:k]
-                for some, (k, _) in zip(each, wanted, strict=True)
+                _different(await self._in_order(self._ranker, text, some), k, filter)
+                for some, (k, filter) in zip(each, wanted, strict=True)
             ]
         found = list(chain.from_iterable(each))
         return sorted(found, key=partial(_rank, by)) if len(wanted) > 1 else found
@@ -313,6 +313,15 @@ class Memory:
 
     def _reader(self, owner: str) -> Reader:
         return Reader(owner, self.settings.shared)
+
+
+def _pool(k: int, filter: Filter) -> tuple[int, Filter]:
+    """What a reranker orders for the k best chunks; which of them differ is seen in its order."""
+    return max(pool_of(k) if filter.diversity else k, RANKED), replace(filter, diversity=0.0)
+
+
+def _different(ranked: list[Found], k: int, filter: Filter) -> list[Found]:
+    return different(ranked, k, filter.diversity, attrgetter("text")) if filter.diversity else ranked[:k]
 
 
 def _rank(by: SearchBy, one: Found) -> float:

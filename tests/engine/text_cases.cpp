@@ -15,13 +15,15 @@ struct embed_row {
     std::vector<int32_t> sizes; // tokens of its texts
     int32_t              priority = 0;
     int32_t              at       = 0; // the number of batches before it comes
+    bool                 shares   = false;
 };
 
 struct queue_row {
     const char *           name;
     batch_limits           limits;
     std::vector<embed_row> commands;
-    const char * expected; // a line for each batch: "a.0" is text 0 of a, "a.1:4-7" a piece of text 1
+    // A line for each batch: "a.0" is text 0 of a, "a.1:4-7" a piece of text 1, "a.2/3" has three tokens of another text.
+    const char * expected;
 };
 
 const batch_limits whole_steps = {8, 8}, small_steps = {4, 8}, an_encoder = {8, 8, false};
@@ -84,6 +86,15 @@ const queue_row table[] = {
      "b.0\n"
      "a.1 a.2\n"
      "a.3\n"},
+    {"what all texts begin with is computed once in a batch",
+     whole_steps,
+     {{"a", "x", {6, 4, 5, 6, 4}, 0, 0, true}, {"b", "x", {9, 9}, 0, 0, true}, {"c", "x", {4}, 0, 0, true}},
+     "a.0 a.1/3 a.2:0-3/3\n"
+     "a.2:4-4 a.3 a.4/3\n"
+     "b.0:0-7\n"
+     "b.0:8-8 b.1:0-6\n"
+     "b.1:7-8\n"
+     "c.0\n"},
 };
 
 text_job job_of(const embed_row & row) {
@@ -93,6 +104,9 @@ text_job job_of(const embed_row & row) {
     job.priority = row.priority;
     for (const int32_t n : row.sizes) {
         job.texts.emplace_back(n, 1);
+    }
+    if (row.shares) {
+        job.share_beginning();
     }
     return job;
 }
@@ -104,6 +118,7 @@ std::string text_of(const text_batch & batch) {
         line += (line.empty() ? "" : " ") + batch.job->id + "." + std::to_string(p.i_text);
         line +=
             whole ? "" : ":" + std::to_string(p.n_before) + "-" + std::to_string(p.n_before + p.n_tokens - 1);
+        line += p.n_shared > 0 ? "/" + std::to_string(p.n_shared) : "";
     }
     return line + "\n";
 }
@@ -145,7 +160,8 @@ const int32_t n_longest = 100; // tokens of a text
 // Texts have ids and cells of their own, and there are enough: what has begun, and the batch.
 class cell_counter {
   public:
-    explicit cell_counter(const batch_limits & limits) : n_cells(n_longest + 2 * limits.n_batch) {}
+    explicit cell_counter(const batch_limits & limits)
+        : n_cells(n_longest + 2 * limits.n_batch), n_max(limits.n_max) {}
 
     void operator()(const text_batch & batch) {
         for (const text_piece & p : batch.pieces) {
@@ -157,10 +173,21 @@ class cell_counter {
                    "another text has the sequence id");
             by_id[p.seq_id] = {text, p.n_before + p.n_tokens};
         }
-        int32_t n_used = 0;
+        int32_t n_used = 0, n_rows = 0;
         for (const auto & held : by_id) {
             n_used += held.second.second;
         }
+        for (const text_piece & p : batch.pieces) {
+            const auto & pieces = batch.pieces;
+            const bool   has_it = std::any_of(pieces.begin(), pieces.end(), [&](const text_piece & first) {
+                return first.n_before + first.n_shared == 0 && first.n_tokens >= p.n_shared;
+            });
+            expect(p.n_shared == 0 || (p.n_before == 0 && has_it && p.n_shared < p.n_tokens),
+                   "a text shares what no other one has");
+            n_used -= p.n_shared;
+            n_rows += p.n_tokens - p.n_shared;
+        }
+        expect(n_rows <= n_max, std::to_string(n_rows) + " tokens in a batch");
         expect(n_used <= n_cells, std::to_string(n_used) + " cells are used");
         for (const text_piece & p : batch.pieces) {
             if (p.n_before + p.n_tokens == (int32_t) batch.job->texts[p.i_text].size()) {
@@ -171,7 +198,7 @@ class cell_counter {
 
   private:
     using text_name = std::pair<std::string, size_t>;
-    const int32_t                                         n_cells;
+    const int32_t                                         n_cells, n_max;
     std::map<llama_seq_id, std::pair<text_name, int32_t>> by_id; // tokens that have cells
 };
 
@@ -189,7 +216,8 @@ void run_random(uint32_t seed) {
         for (int32_t n = 1 + below(20); n > 0; n--) {
             c.sizes.push_back(1 + below(below(2) ? n_longest : 8));
         }
-        c.at = commands.back().client == "p" ? 0 : commands.back().at + below(3);
+        c.shares = below(2);
+        c.at     = commands.back().client == "p" ? 0 : commands.back().at + below(3);
         commands.push_back(std::move(c));
     }
     std::map<std::string, std::pair<std::string, size_t>> last;    // of each client: its last text

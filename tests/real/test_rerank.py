@@ -65,6 +65,10 @@ def test_a_document_that_is_too_long_is_refused_or_cut(engine: Lines) -> None:
     assert error.events[-1]["code"] == "context_exceeded"
     assert error.events[-1]["message"].startswith("documents[1] has with the query ")
     assert cut.named("embedding")[1]["count"] <= CONTEXT
+    long = " ".join(["cat"] * CONTEXT + ["roof"])
+    sides = [asked | {"truncate": True, "documents": [long], "truncation_side": side} for side in ("left", "right")]
+    left, right = engine.answers(engine.send(*sides))
+    assert left.named("embedding")[0]["embedding"] != right.named("embedding")[0]["embedding"]
 
 
 def test_models_without_a_head_say_so(tmp_path: Path, engine: Lines) -> None:
