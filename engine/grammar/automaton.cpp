@@ -1,6 +1,7 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <string>
@@ -10,13 +11,15 @@ static const int64_t n_max_positions = 1 << 14; // of one state: the ways in whi
 static const int64_t n_max_work      = 1 << 20; // positions that one step may visit: some tenths of a second
 
 byte_classes::byte_classes(const std::vector<byte_set> & all) {
-    std::map<std::pair<int32_t, bool>, int32_t> parts;
     for (const byte_set & set : all) {
-        parts.clear();
+        std::array<int32_t, 2 * 256> parts; // by class, and whether the set has the byte
+        parts.fill(-1);
+        n = 0;
         for (int b = 0; b < 256; b++) {
-            of[b] = parts.emplace(std::make_pair(of[b], set[b]), (int32_t) parts.size()).first->second;
+            int32_t & part = parts[2 * of[b] + set[b]];
+            part           = part < 0 ? n++ : part;
+            of[b]          = part;
         }
-        n = (int32_t) parts.size();
         if (n == 256) {
             break;
         }

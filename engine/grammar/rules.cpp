@@ -70,7 +70,7 @@ grammar_element grammar_rules::other_than(std::vector<int32_t> tokens) {
 //
 
 int32_t grammar_rules::set_id(const byte_set & set) {
-    const auto [entry, added] = set_ids.emplace(set, (int32_t) sets.size());
+    const auto [entry, added] = set_ids.try_emplace(set, (int32_t) sets.size());
     if (added) {
         sets.push_back(set);
     }

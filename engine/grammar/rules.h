@@ -65,11 +65,12 @@ class grammar_rules {
     // Removes alternatives by which no text ends. False: no text of the root does.
     bool remove_endless();
 
-    std::vector<grammar_element>      elements; // of all alternatives, each ended by `end`
-    std::vector<std::vector<int32_t>> starts;   // by rule: where its alternatives begin in `elements`
-    std::vector<byte_set>             sets;
-    std::vector<std::vector<int32_t>> token_lists; // each sorted
-    std::vector<plain_texts>          plain;       // by rule
+    std::vector<grammar_element>                elements; // of all alternatives, each ended by `end`
+    std::vector<std::vector<int32_t>>           starts; // by rule: where its alternatives begin in `elements`
+    std::vector<byte_set>                       sets;
+    std::vector<std::vector<int32_t>>           token_lists;     // each sorted
+    std::vector<plain_texts>                    plain;           // by rule
+    std::map<character_ranges, grammar_element> json_characters; // as a JSON string has them
 
   private:
     int32_t set_id(const byte_set & set);

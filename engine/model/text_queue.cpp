@@ -106,8 +106,8 @@ llama_seq_id text_queue::free_id(const std::vector<text_piece> & pieces) const {
 // Complete texts, and pieces of the first and the last one. While others wait no piece of the last one is begun: it would
 // keep the cells that they may wait for.
 std::vector<text_piece> text_queue::pieces_of(const text_job & job, const batch_limits & limits) const {
-    int32_t                 n_all     = 0;
-    bool                    is_shared = false; // a text is begun in this batch, so that others find the rows there
+    int32_t n_all     = 0;
+    bool    is_shared = false; // a text is begun in this batch, so that others find the rows there
     std::vector<text_piece> pieces;
     for (size_t i = job.i_text; i < job.texts.size() && pieces.size() < (size_t) n_texts; i++) {
         const bool    goes_on  = i == job.i_text && job.has_begun();

@@ -34,12 +34,12 @@ struct text_job {
     std::vector<std::vector<llama_token>> texts;
     int32_t                               priority = 0; // the lower, the earlier
     adapter_set                           adapters;     // as they were loaded
-    int32_t                               n_shared = 0; // tokens that all texts begin with and that are computed once
-    size_t                                i_text   = 0; // the first incomplete text
-    int32_t                               n_done   = 0; // tokens of that text
-    int64_t                               n_tokens = 0; // of all complete texts
-    llama_seq_id                          seq_id   = 0; // of that text, if it has begun
-    std::vector<double>                   sum;          // of that text's token vectors, so far
+    int32_t             n_shared = 0; // tokens that all texts begin with and that are computed once
+    size_t              i_text   = 0; // the first incomplete text
+    int32_t             n_done   = 0; // tokens of that text
+    int64_t             n_tokens = 0; // of all complete texts
+    llama_seq_id        seq_id   = 0; // of that text, if it has begun
+    std::vector<double> sum;          // of that text's token vectors, so far
 
     bool has_begun() const { return n_done > 0; }
     bool is_done() const { return i_text == texts.size(); }

@@ -281,38 +281,51 @@ static bool holds(const character_ranges & ranges, uint32_t c) {
                        [c](const auto & r) { return r.first <= c && c <= r.second; });
 }
 
-grammar_element json_character(grammar_rules & rules, const character_ranges & ranges) {
-    static const std::map<uint32_t, const char *> short_escapes = {
-        {'"', "\\\""}, {'\\', "\\\\"}, {'\b', "\\b"}, {'\f', "\\f"},
-        {'\n', "\\n"}, {'\r', "\\r"},  {'\t', "\\t"},
+// A character has one way of writing: a letter behind a backslash, else four digits, the last of which is in `digits`.
+static grammar_element make_json_character(grammar_rules & rules, const character_ranges & ranges) {
+    static const std::map<uint32_t, uint32_t> letters = {
+        {'"', '"'}, {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'}, {'\n', 'n'}, {'\r', 'r'}, {'\t', 't'},
     };
     character_ranges excluded = complement(ranges);
     excluded.insert(excluded.end(), {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0xD800, 0xDFFF}});
-    const character_ranges plain   = complement(excluded);
-    bool                   escaped = holds(ranges, '"') || holds(ranges, '\\');
-    for (uint32_t c = 0; c < 0x20; c++) {
-        escaped = escaped || holds(ranges, c);
+    const character_ranges plain = complement(excluded);
+    character_ranges       escapes, digits[2];
+    for (const auto & [c, letter] : letters) {
+        if (holds(ranges, c)) {
+            escapes.emplace_back(letter, letter);
+        }
     }
-    if (!escaped && !plain.empty()) {
+    for (uint32_t c = 0; c < 0x20; c++) {
+        if (holds(ranges, c) && letters.count(c) == 0) {
+            const uint32_t digit = (uint32_t) "0123456789abcdef"[c & 15];
+            digits[c >> 4].emplace_back(digit, digit);
+        }
+    }
+    if (escapes.empty() && digits[0].empty() && digits[1].empty() && !plain.empty()) {
         return rules.one_of(plain, 0);
     }
     const int32_t rule = rules.add_rule(0);
-    if (!plain.empty()) {
-        rules.add_alternative(rule, {rules.one_of(plain, 0)});
-    }
-    for (uint32_t c = 0; c <= '\\'; c++) {
-        if (!holds(ranges, c) || (c >= 0x20 && c != '"' && c != '\\')) {
-            continue;
+    const auto    add  = [&](const char * before, const character_ranges & last) {
+        if (!last.empty()) {
+            grammar_rules::sequence out;
+            rules.append_text(out, before);
+            out.push_back(rules.one_of(last, 0));
+            rules.add_alternative(rule, out);
         }
-        grammar_rules::sequence out;
-        const auto              known = short_escapes.find(c);
-        static const char       hex[] = "0123456789abcdef";
-        rules.append_text(out, known != short_escapes.end()
-                                   ? std::string(known->second)
-                                   : std::string("\\u00") + hex[c >> 4] + hex[c & 15]);
-        rules.add_alternative(rule, out);
-    }
+    };
+    add("", plain);
+    add("\\", escapes);
+    add("\\u000", digits[0]);
+    add("\\u001", digits[1]);
     return {grammar_element::rule, rule};
+}
+
+grammar_element json_character(grammar_rules & rules, const character_ranges & ranges) {
+    const auto [known, added] = rules.json_characters.try_emplace(ranges);
+    if (added) {
+        known->second = make_json_character(rules, ranges);
+    }
+    return known->second;
 }
 
 // That is how far the nearest state is that does not take all plain characters.
@@ -345,8 +358,7 @@ std::vector<int32_t> count_plain(const std::vector<language::state> & states) {
 }
 
 grammar_element add_language(grammar_rules & rules, const language & l, writing how) {
-    std::map<character_ranges, grammar_element> characters;
-    const auto                                  first = (int32_t) rules.starts.size();
+    const auto first = (int32_t) rules.starts.size();
     for (const int32_t n : count_plain(l.states)) {
         rules.plain[rules.add_rule(0)].first = n;
     }
@@ -357,12 +369,9 @@ grammar_element add_language(grammar_rules & rules, const language & l, writing 
             by_target[e.to].emplace_back(e.low, e.high);
         }
         for (const auto & [to, ranges] : by_target) {
-            auto [entry, added] = characters.emplace(ranges, grammar_element());
-            if (added) {
-                entry->second =
-                    how == writing::plain ? rules.one_of(ranges, 0) : json_character(rules, ranges);
-            }
-            rules.add_alternative(first + (int32_t) i, {entry->second, {grammar_element::rule, first + to}});
+            const grammar_element one =
+                how == writing::plain ? rules.one_of(ranges, 0) : json_character(rules, ranges);
+            rules.add_alternative(first + (int32_t) i, {one, {grammar_element::rule, first + to}});
         }
         if (s.accepts) {
             rules.add_alternative(first + (int32_t) i, {});
