@@ -1,7 +1,7 @@
 """How fast the studio is with a book of 100,000 words: keys, opening, choosing, 64 candidates that stream,
 memory over an hour.
 
-    python -m benchmarks.loads.studio_book [--url http://127.0.0.1:9090] [--chromium /usr/bin/chromium]
+    python -m benchmarks.loads.studio_book [--url http://127.0.0.1:9090] [--chromium PATH]
 
 Without an address it starts a server with the fake engine, whose candidates have 30 tokens a second each.
 A time is CPU time of the page's main thread, from Chromium's trace, so that other programs do not count.
@@ -22,6 +22,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
+from tests.support.browser import chromium
 from tests.support.places import FAKE_COMMAND
 from tests.support.serving import serving
 
@@ -203,7 +204,7 @@ def server(url: str | None) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", help="default: a server of its own, with the fake engine")
-    parser.add_argument("--chromium", help="default: Playwright's own")
+    parser.add_argument("--chromium", default=chromium(), help="default: the one that the tests use")
     parser.add_argument("--only", default="choose,keys,open,many,hour")
     options = parser.parse_args()
     only = options.only.split(",")
