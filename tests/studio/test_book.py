@@ -60,8 +60,8 @@ def test_chapters_are_an_outline_and_a_click_goes_there(page: Page) -> None:
     chapters.filter(has_text="Chapter 2").click()
     expect(editor(page)).to_be_focused()
     expect(chapters.filter(has_text="Chapter 2")).to_have_attribute("aria-current", "true")
-    page.keyboard.type("> ")
-    expect(editor(page)).to_have_value(TEXT.replace("Chapter 2", "> Chapter 2"))
+    page.keyboard.type(": snow")
+    expect(editor(page)).to_have_value(TEXT.replace("Chapter 2", "Chapter 2: snow"))
 
 
 def test_with_a_finger_a_chapter_is_shown_and_no_keyboard_opens(phone: Page) -> None:
@@ -98,6 +98,7 @@ def test_the_words_that_were_found_are_marked_in_the_text(page: Page) -> None:
     for word in ("fox", "Fox"):
         find.press("Enter")
         until(page, MARKED, word)
+        expect(page.locator("#editor .found")).to_have_css("display", "inline")  # its line stays one
     page.get_by_label("Replace with").fill("wolf")
     page.get_by_role("button", name="Replace", exact=True).click()
     expect(editor(page)).to_have_value(TEXT.replace("Fox", "wolf"))

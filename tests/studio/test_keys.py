@@ -302,3 +302,4 @@ def test_keys_of_an_input_method_are_its_own(page: Page) -> None:
     expect(title).to_be_focused()
     title.press("Enter")
     expect(page.get_by_role("heading", name="狐")).to_be_visible()
+    expect(editor(page)).to_be_focused()

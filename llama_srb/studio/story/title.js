@@ -1,6 +1,7 @@
 // The story's title in the bar, which is edited in place, and in the browser's tab.
 
-import { html, isComposing, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
+import { toText } from "../candidates/walking.js";
+import { html, isComposing, isTouched, useChanges, useEffect, useRef, useState } from "../ui/ui.js";
 import { nameStory, session } from "./session.js";
 import { shownName, TITLE } from "./tree.js";
 
@@ -23,6 +24,7 @@ export function Title() {
     if (event.key !== "Escape" && event.key !== "Enter") return;
     event.stopPropagation();
     event.target.blur();
+    if (!isTouched()) toText(); // with a finger the keyboard would stay
   };
   return html`<h1 dir="auto">${
     editing === id

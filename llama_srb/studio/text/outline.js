@@ -10,10 +10,11 @@ const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:–�
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
 const HEADING = new RegExp(`^(?:(#{1,6}) +.+|(?:${NAMED}|${NUMBERED}))$`, "gim");
 
-/** The headings of a text: where each begins, its level, its title, and the words up to the next one. */
+/** The headings of a text: where each begins and ends, its level, its title, and the words up to the next one. */
 export function headingsOf(text) {
   const found = [...text.matchAll(HEADING)].map(({ index, 0: line, 1: marks }) => ({
     at: index,
+    end: index + line.length,
     level: marks?.length ?? 1,
     title: plainOf(line),
   }));
@@ -26,8 +27,8 @@ export function Outline({ toText }) {
   const { text, at } = session;
   const headings = headingsOf(text);
   const here = headings.findLast((one) => one.at <= at);
-  const go = (at) => (event) => {
-    select(at, at);
+  const go = (end) => (event) => {
+    select(end, end); // what is typed there leaves it a heading
     toText(event);
   };
   return html`<${Find} toText=${toText} />
@@ -36,7 +37,7 @@ export function Outline({ toText }) {
         ? html`<ol class="list outline" aria-label="Chapters">${headings.map(
             (one) => html`<li key=${one.at} class=${`level-${one.level}`}>
           <button type="button" aria-current=${one === here ? "true" : undefined}
-            onClick=${go(one.at)}>
+            onClick=${go(one.end)}>
             <strong>${one.title}</strong><small>${one.words} words</small></button></li>`,
           )}</ol>`
         : html`<p class="hint">A line that begins with # or “Chapter” is a chapter: “# The fox”, or

@@ -29,6 +29,9 @@ test("a passage that is pasted over itself changes where it differs", () => {
       ],
     ],
     [LINE.repeat(3), LINE, null],
+    ["The fox ran home.", "Nobody found a king.", [[0, 17, "Nobody found a king."]]],
+    [`${LINE}”`, "Words of mine”", [[0, LINE.length + 1, "Words of mine”"]]],
+    ["He ran home, then.", "He walked home, then.", [[3, 6, "walked"]]],
   ]; // prettier-ignore
   for (const [a, b, expected] of rows) {
     const found = changesOf(a, b);
