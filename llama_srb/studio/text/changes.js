@@ -17,27 +17,18 @@ const MOST_LINES = 0xd7ff;
 export function changesOf(a, b) {
   const [at, length, by, was] = patchOf(a, b);
   if (!length || !by) return [[at, at + length, by]];
-  if (Math.min(length, by.length) > LEAST)
-    return withEnds(a, b, inWords(was, by).map(([from, to, text]) => [at + from, at + to, copied(text)]));
-  return withEnds(a, b, [[at, at + length, by]]);
+  if (Math.min(length, by.length) <= LEAST) return [withEnds(a, [at, at + length, by])];
+  const all = inWords(was, by).map(([from, to, text]) => [at + from, at + to, copied(text)]);
+  return all.length > 1 ? all : [withEnds(a, all[0])];
 }
 
-/** The changes with what stays before the first and behind the last one, if that is no whole word: both passages
-    may begin with the same letter and end with the same full stop.
-    @type {(a: string, b: string, all: Change[]) => Change[]} */
-function withEnds(a, b, all) {
-  const [first, last] = [all[0], all[all.length - 1]];
-  const before = a.slice(0, first[0]);
-  const behind = a.slice(last[1]);
-  if (!/\p{L}[^\p{L}]/u.test(before)) {
-    first[2] = before + first[2];
-    first[0] = 0;
-  }
-  if (!/[^\p{L}]\p{L}/u.test(behind)) {
-    last[2] += behind;
-    last[1] = a.length;
-  }
-  return all;
+/** A change with what stays before and behind it in the passage, where that is no whole word: other words may
+    begin with the same letter and end with the same full stop.
+    @type {(a: string, change: Change) => Change} */
+function withEnds(a, [from, to, by]) {
+  const before = /\p{L}[^\p{L}]/u.test(a.slice(0, from)) ? "" : a.slice(0, from);
+  const behind = /[^\p{L}]\p{L}/u.test(a.slice(to)) ? "" : a.slice(to);
+  return [from - before.length, to + behind.length, before + by + behind];
 }
 
 /** First of whole lines, then of words within these.
