@@ -1,10 +1,10 @@
 """Texts become chunks that end at the ends of sentences or lines, counted by the embedding model's tokens.
 
 A text is cut into sentences, which are counted in a few calls; a call is one command for the engine. A chunk
-has as many of them as fit, and begins with the last ones of the chunk before. A longer sentence is cut by
-semchunk, at clauses or words. semchunk does not get the whole text, because it counts one text at a time and
-many texts several times, and because its chunks with an overlap are often half empty. It counts characters
-here, and its pieces are then counted like sentences.
+has as many of them as fit, and begins with the last ones of the chunk before; headings at its end are in the
+next one alone. A longer sentence is cut by semchunk, at clauses or words. semchunk does not get the whole
+text, because it counts one text at a time and many texts several times, and because its chunks with an
+overlap are often half empty. It counts characters here, and its pieces are then counted like sentences.
 
 `chunked` is a generator without I/O, so that a subprocess may run it: 16 MB of short lines take seconds.
 """
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import NamedTuple, TypeAlias, overload
 
+from .headings import Starts
 from .records import Chunk, Chunking, extra
 
 CountTokens: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[int]]]
@@ -125,9 +126,12 @@ def following(steps: Chunked, counts: Sequence[int]) -> Count | Made | None:
 def chunked(text: str, chunking: Chunking) -> Chunked:
     """The steps in which a cleaned text becomes chunks."""
     sentences, known, left = _sentences(text, chunking.separators), dict[str, int](), list[Piece]()
+    known_headings, begins = Starts(text), set[int]()
     while some := list(islice(sentences, SENTENCES_AT_ONCE)):
         pieces = yield from _counted(text, some, chunking.tokens, known)
-        full, left = _filled(left, pieces, chunking)
+        begins = {one.start for one in left if one.start in begins}
+        begins.update(one.start for one in pieces if known_headings.has(one.start))
+        full, left = _filled(left, pieces, chunking, begins)
         if full:
             yield Made([_chunk(text, one) for one in full])
     if left:
@@ -207,19 +211,33 @@ def _calls(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _filled(
-    begun: list[Piece], pieces: Sequence[Piece], chunking: Chunking
+    begun: list[Piece], pieces: Sequence[Piece], chunking: Chunking, headings: Set[int]
 ) -> tuple[list[list[Piece]], list[Piece]]:
-    """The pieces of each chunk that is full, and those of the one that is begun."""
+    """The pieces of each chunk that is full, and those of the one that is begun. headings: where they begin.
+
+    The headings at the end of a chunk go to the next one, if it has room, and if the chunk has more than what
+    it may share with the one before.
+    """
     full = list[list[Piece]]()
     n_tokens = sum(one.tokens for one in begun)
     for piece in pieces:
         if begun and n_tokens + piece.tokens > chunking.tokens:
-            full.append(begun)
-            begun = _overlap(begun, min(chunking.overlap, chunking.tokens - piece.tokens))
+            before, room = begun, chunking.tokens - piece.tokens
+            last = _headings_behind(before, headings)
+            n_last = sum(one.tokens for one in last)
+            if n_last > room or n_tokens - n_last <= chunking.overlap:
+                last, n_last = [], 0
+            begun = _overlap(before, min(max(chunking.overlap, n_last), room))
+            full.append(before[: len(before) - len(last)])
             n_tokens = sum(one.tokens for one in begun)
         begun.append(piece)  # a character with more tokens than a chunk is a chunk
         n_tokens += piece.tokens
     return full, begun
+
+
+def _headings_behind(before: Sequence[Piece], headings: Set[int]) -> list[Piece]:
+    """The last pieces, which begin headings; at most half of them all."""
+    return list(takewhile(lambda one: one.start in headings, reversed(before[len(before) // 2 :])))
 
 
 def _overlap(before: Sequence[Piece], room: int) -> list[Piece]:
