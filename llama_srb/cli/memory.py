@@ -115,12 +115,13 @@ def _search(
         for one in found:
             if as_json:
                 click.echo(json.dumps({
-                    "id": one.id, "document": one.document, "text": one.text, "score": one.score,
-                    "scores": one.scores.known(),
+                    "id": one.id, "document": one.document, "text": one.text,
+                    "headings": one.headings, "score": one.score, "scores": one.scores.known(),
                     "highlights": highlights(one.text, words), "metadata": dict(one.metadata),
                 }, ensure_ascii=False))  # fmt: skip
             else:
-                click.echo(click.style(one.document, fg="green") + _why(one.scores))
+                where = " / ".join((click.style(one.document, fg="green"), *one.headings))
+                click.echo(where + _why(one.scores))
                 click.echo(_styled(one.text, highlights(one.text, words)) + "\n")
         if not found:
             raise Failed(f"the memory {name} has found nothing for {shown(text)}")

@@ -280,7 +280,10 @@ class AsyncMemory:
         around: int | None = None,
         per_document: int | None = None,
         diversity: float | None = None,
+        headings: bool | None = None,
     ) -> list[Chunk]:
         """The same as Memory.search."""
-        call = memories.search(self.name, query, k, filter, post_filter, by, around, per_document, diversity)
+        call = memories.search(
+            self.name, query, k, filter, post_filter, by, around, per_document, diversity, headings
+        )
         return await self._client.ask(call)

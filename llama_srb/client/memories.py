@@ -69,7 +69,8 @@ class Stored:
 class Chunk:
     """A chunk that was found. score: the cosine of the vectors of chunk and query, at most 1.
 
-    score: None in a memory without a model. scores: why it was found: words (BM25), meaning, fused.
+    score: None in a memory without a model. scores: why it was found: words (BM25), meaning, fused. headings:
+    those above the text, the highest first.
     """
 
     id: str
@@ -78,6 +79,7 @@ class Chunk:
     score: float | None
     metadata: Mapping[str, Any]
     scores: Mapping[str, float] = field(default_factory=dict)
+    headings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +143,10 @@ def search(
     around: int | None,
     per_document: int | None,
     diversity: float | None,
+    headings: bool | None,
 ) -> Call[list[Chunk]]:
     body = body_of(
         query=query, k=k, filter=filter, post_filter=post_filter, search=by, around=around,
-        per_document=per_document, diversity=diversity,
+        per_document=per_document, diversity=diversity, headings=headings,
     )  # fmt: skip
     return Call(_path(memory, "search"), body, lambda answer: records(Chunk, answer["data"]))

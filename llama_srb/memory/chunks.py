@@ -1,10 +1,11 @@
 """Texts become chunks that end at the ends of sentences or lines, counted by the embedding model's tokens.
 
 A text is cut into sentences, which are counted in a few calls; a call is one command for the engine. A chunk
-has as many of them as fit, and begins with the last ones of the chunk before. A longer sentence is cut by
-semchunk, at clauses or words. semchunk does not get the whole text, because it counts one text at a time and
-many texts several times, and because its chunks with an overlap are often half empty. It counts characters
-here, and its pieces are then counted like sentences.
+has as many of them as fit, and begins with the last ones of the chunk before. It ends sooner where a function
+or a heading begins that would be apart from what belongs to it. A longer sentence is cut by semchunk, at
+clauses or words. semchunk does not get the whole text, because it counts one text at a time and many texts
+several times, and because its chunks with an overlap are often half empty. It counts characters here, and its
+pieces are then counted like sentences.
 
 `chunked` is a generator without I/O, so that a subprocess may run it: 16 MB of short lines take seconds.
 """
@@ -13,11 +14,15 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias, overload
 
+from .blocks import blocks_around
+from .headings import Starts
 from .records import Chunk, Chunking, extra
 
 CountTokens: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[int]]]
@@ -29,6 +34,7 @@ SENTENCES_AT_ONCE = 4096
 MOST_KNOWN = 50_000  # counts that are kept, so that an equal text is counted once
 SHORT = 8 << 10  # characters of a text that may be cut in the event loop: a few milliseconds
 PER_TOKEN = 32  # characters, more than tokens have
+SPARE = 1.3  # what a function may have instead of the tokens that its characters say
 _END = re.compile(r"(?:[.!?…][\"'”’»)\]]{0,8}(?=\s)|[。！？][」』”’）]{0,8}|\n)\s*")  # noqa: RUF001, it is Chinese and Japanese
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufeff]")
 _RUNS = (  # each takes time in proportion to the text
@@ -125,9 +131,12 @@ def following(steps: Chunked, counts: Sequence[int]) -> Count | Made | None:
 def chunked(text: str, chunking: Chunking) -> Chunked:
     """The steps in which a cleaned text becomes chunks."""
     sentences, known, left = _sentences(text, chunking.separators), dict[str, int](), list[Piece]()
+    known_headings, begins = Starts(text), set[int]()
     while some := list(islice(sentences, SENTENCES_AT_ONCE)):
         pieces = yield from _counted(text, some, chunking.tokens, known)
-        full, left = _filled(left, pieces, chunking)
+        begins = {one.start for one in left if one.start in begins}
+        begins.update(one.start for one in pieces if known_headings.has(one.start))
+        full, left = _filled(text, left, pieces, chunking, begins)
         if full:
             yield Made([_chunk(text, one) for one in full])
     if left:
@@ -207,19 +216,51 @@ def _calls(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _filled(
-    begun: list[Piece], pieces: Sequence[Piece], chunking: Chunking
+    text: str, begun: list[Piece], pieces: Sequence[Piece], chunking: Chunking, headings: Set[int]
 ) -> tuple[list[list[Piece]], list[Piece]]:
-    """The pieces of each chunk that is full, and those of the one that is begun."""
+    """The pieces of each full chunk, and those of the one that is begun. headings: where they begin."""
     full = list[list[Piece]]()
-    n_tokens = sum(one.tokens for one in begun)
+    n_tokens = _tokens(begun)
     for piece in pieces:
-        if begun and n_tokens + piece.tokens > chunking.tokens:
-            full.append(begun)
-            begun = _overlap(begun, min(chunking.overlap, chunking.tokens - piece.tokens))
-            n_tokens = sum(one.tokens for one in begun)
+        while begun and n_tokens + piece.tokens > chunking.tokens:
+            end, room = _end(text, begun, piece, chunking, headings)
+            full.append(begun[:end])
+            begun = _overlap(begun[:end], min(chunking.overlap, room)) + begun[end:]
+            n_tokens = _tokens(begun)
         begun.append(piece)  # a character with more tokens than a chunk is a chunk
         n_tokens += piece.tokens
     return full, begun
+
+
+def _end(
+    text: str, begun: Sequence[Piece], piece: Piece, chunking: Chunking, headings: Set[int]
+) -> tuple[int, int]:
+    """How many pieces a chunk has for which another one is too much; the tokens that may come again.
+
+    It ends before a function that the next one has as a whole, or before headings of what comes; but it has
+    more than it may share with the chunk before.
+    """
+
+    def is_enough(end: int, needed: float) -> bool:
+        return needed <= chunking.tokens and _tokens(begun[:end]) > chunking.overlap
+
+    begin, behind = begun[0].start, begun[-1].end
+    per_character = _tokens(begun) / (behind - begin)
+    most = min(2 * behind - begin, len(text))  # about a chunk more
+    for start, stop in blocks_around(text, begin, piece.start, most):
+        end, needed = bisect_left(begun, start, key=attrgetter("start")), (stop - start) * per_character
+        if begun[end].start == start and is_enough(end, needed):  # else a separator has made the pieces
+            return end, int(chunking.tokens - SPARE * needed)
+    n_headings = sum(1 for _ in takewhile(lambda one: one.start in headings, reversed(begun)))
+    end = len(begun) - n_headings
+    needed = _tokens(begun[end:]) + piece.tokens
+    return (end, chunking.tokens - needed) if is_enough(end, needed) else (
+        len(begun), chunking.tokens - piece.tokens
+    )  # fmt: skip
+
+
+def _tokens(pieces: Iterable[Piece]) -> int:
+    return sum(one.tokens for one in pieces)
 
 
 def _overlap(before: Sequence[Piece], room: int) -> list[Piece]:
@@ -235,5 +276,5 @@ def _chunk(text: str, pieces: Sequence[Piece]) -> Chunk:
     """The chunk of these pieces, without the space around it."""
     start, end = pieces[0].start, pieces[-1].end
     part = text[start:end]
-    tokens = sum(one.tokens for one in pieces)
-    return Chunk(start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip()), tokens)
+    start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+    return Chunk(start, end, _tokens(pieces))

@@ -285,7 +285,7 @@ NO_SCORES = Scores()
 class Found:
     """A chunk that a search has found. score: the cosine of its vector and the query's, at most 1.
 
-    score: None in a memory without vectors.
+    score: None in a memory without vectors. headings: those above the text, the highest first.
     """
 
     id: str
@@ -297,6 +297,12 @@ class Found:
     start: int
     end: int
     scores: Scores = NO_SCORES
+    headings: tuple[str, ...] = ()
+
+    @property
+    def text_with_headings(self) -> str:
+        """The text with the headings in front, a line each."""
+        return "\n".join((*self.headings, self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,8 @@ def _value(text: str) -> object:
 class Search:
     """A search. by: None: as the memory is searched. warnings: about unknown fields.
 
-    around: how many neighbours of a chunk its text has. highlights: the places of words are wanted.
+    around: how many neighbours of a chunk its text has. headings: they stand in front of it. highlights: the
+    places of words are wanted.
     """
 
     query: str
@@ -76,6 +77,7 @@ class Search:
     filter: Filter
     by: SearchBy | None
     around: int
+    headings: bool
     highlights: bool
     warnings: tuple[str, ...]
 
@@ -87,6 +89,7 @@ def search_of(body: Mapping[str, Any], *, strict: bool = False) -> Search:
         "k": lambda value: whole("k", value, 1, MAX_FOUND),
         "search": partial(named, "search", SEARCHES),
         "around": lambda value: whole("around", value, 0, MAX_AROUND),
+        "headings": partial(switch, "headings"),
         "highlights": partial(switch, "highlights"),
         "per_document": lambda value: whole("per_document", value, 1, MAX_FOUND),
         "diversity": partial(share, "diversity"),
@@ -98,7 +101,7 @@ def search_of(body: Mapping[str, Any], *, strict: bool = False) -> Search:
     filter = replace(filter, per_document=given.get("per_document"), diversity=given.get("diversity", 0.0))
     return Search(
         given["query"], given.get("k", DEFAULT_FOUND), filter, given.get("search"), given.get("around", 0),
-        given.get("highlights", False), given["warnings"],
+        given.get("headings", False), given.get("highlights", False), given["warnings"],
     )  # fmt: skip
 
 

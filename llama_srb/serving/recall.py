@@ -39,7 +39,7 @@ async def with_recalled(request: CompletionRequest, context: RequestContext) -> 
             one.id,
             one.document,
             None if one.score is None else round(one.score, 4),
-            one.text,
+            one.text_with_headings if recall.headings else one.text,
             {name: round(score, 4) for name, score in one.scores.known().items()},
         )
         for one in found

@@ -55,6 +55,7 @@ RECALL: Mapping[str, Reader] = {
     "retrieve_prompts": lambda value: whole("recall.retrieve_prompts", value, 0, MAX_RETRIEVED),
     "position": partial(named, "recall.position", POSITIONS),
     "search": partial(named, "recall.search", SEARCHES),
+    "headings": partial(switch, "recall.headings"),
     "pre_filter": _filter("recall.pre_filter"),
     "post_filter": _filter("recall.post_filter"),
 }

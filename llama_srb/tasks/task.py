@@ -22,7 +22,8 @@ class Recall:
     retrieve: how many chunks of documents. store_prompts: the memory gets the prompts, too. retrieve_prompts:
     how many chunks of them. position: the chunks stand before the current turn's prefix, or behind the
     prelude. pre_filter, post_filter: which chunks are looked at, and which are used of those that were found.
-    search: words, meaning or hybrid; None: as the memory is searched.
+    search: words, meaning or hybrid; None: as the memory is searched. headings: those above a chunk stand in
+    front of it.
     """
 
     memory: str
@@ -33,6 +34,7 @@ class Recall:
     pre_filter: Mapping[str, Any] = field(default_factory=dict)
     post_filter: Mapping[str, Any] = field(default_factory=dict)
     search: SearchBy | None = None
+    headings: bool = False
 
     @property
     def prompts(self) -> int:

@@ -58,6 +58,10 @@ def test_words_are_searched_without_an_engine(folder: Folder) -> None:
     code, out, _ = folder.memory("search", "tales", "warm", "roofs", "--json", "-k", "1")
     found = json.loads(out)
     assert [CAT[start:end] for start, end in found["highlights"]] == ["warm", "roof"]
+    (folder.path / "log.md").write_text(f"# Log\n{'A boat came. ' * 90}The barque Iris came.")
+    assert folder.memory("put", "tales", "log.md")[0] == 0
+    assert folder.memory("search", "tales", "Iris")[1].startswith("log.md / Log  words ")
+    assert json.loads(folder.memory("search", "tales", "Iris", "--json")[1])["headings"] == ["Log"]
     code, out, err = folder.memory("search", "tales", "dog")
     assert (code, out) == (1, "")
     assert 'the memory tales has found nothing for "dog"' in err

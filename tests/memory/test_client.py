@@ -93,6 +93,10 @@ def test_a_search_has_a_bound_and_filters(tales: Memory) -> None:
     for by, scores in (("words", {"words", "meaning"}), ("hybrid", {"words", "meaning", "fused"})):
         [chunk] = tales.search("ship", 1, by=by, around=1, per_document=1, diversity=0.5)
         assert chunk.scores.keys() == scores
+    tales.put("log.md", f"# Log\n\n## Arrivals\n\n{'A boat came. ' * 90}The barque Iris came.")
+    [chunk] = tales.search("Iris", 1, by="words", headings=True)
+    assert chunk.headings == ("Log", "Arrivals")
+    assert chunk.text.startswith("Log\nArrivals\nA boat came.")
 
 
 @pytest.mark.parametrize("id", ["a/b c.txt", "50%?x=1#y.txt", "ä.txt", "a%2Fb.txt", "a//b.txt", "..txt"])

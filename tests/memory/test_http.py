@@ -157,6 +157,15 @@ async def test_a_search_says_how_it_was_made_and_where_the_words_are(api: Api) -
             assert [best["text"][start:end] for start, end in best["highlights"]] == ["warm", "roof"]
     status, stored = await api.put("cat", CAT, "names")
     assert (status, stored["embedded"]) == (201, 0)
+    await api.put("log", f"# Log\n\n## Arrivals\n\n{'A boat came. ' * 90}The barque Iris came.", "names")
+    for headings in (False, True):
+        body = {"query": "Iris arrivals", "k": 1, "headings": headings, "highlights": True}
+        _, answer = await api.ask("POST", "/names/search", json.dumps(body))
+        (found,) = answer["data"]
+        assert found["headings"] == ["Log", "Arrivals"]
+        assert found["text"].startswith("Log\nArrivals\nA boat") is headings
+        marked = [found["text"][start:end] for start, end in found["highlights"]]
+        assert marked == ["Arrivals", "Iris"][not headings :]
     _, answer = await api.ask("POST", "/names/search", json.dumps({"query": "warm"}))
     assert [(one["document"], one["score"], set(one["scores"])) for one in answer["data"]] == [
         ("cat", None, {"words"})

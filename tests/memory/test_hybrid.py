@@ -182,7 +182,8 @@ def as_format_1(path: Path) -> None:
     """The file as an earlier version has made it."""
     db = sqlite3.connect(path)
     db.executescript(
-        "DROP INDEX chunks_without_words; ALTER TABLE chunks DROP COLUMN words; PRAGMA user_version = 1"
+        "DROP INDEX chunks_without_words; ALTER TABLE chunks DROP COLUMN words; "
+        "DROP INDEX chunks_without_headings; ALTER TABLE chunks DROP COLUMN headings; PRAGMA user_version = 1"
     )
     db.close()
 

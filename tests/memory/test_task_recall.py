@@ -55,6 +55,10 @@ embedding_model = false
 postfix = "<a>"
 max_tokens = 1
 recall = { memory = "names", retrieve = 1, search = "words" }
+[tasks.headed]
+postfix = "<a>"
+max_tokens = 1
+recall = { memory = "names", retrieve = 1, headings = true }
 [tasks.books.recall]
 memory = "tales"
 retrieve = 9
@@ -213,6 +217,15 @@ async def test_a_task_recalls_by_words_from_a_memory_without_a_model(clients: di
     assert (one["scores"].keys(), header) == ({"words"}, one["id"])
     answer, header = await bob.ask("/v1/completions", {"model": "named", "prompt": "xyz", "stream": False})
     assert ("recalled" in json.loads(answer), header) == (False, "")
+
+
+async def test_headings_stand_in_front_of_a_chunk_if_the_task_says_so(clients: dict[str, Client]) -> None:
+    root, bob = clients["root"], clients["bob"]
+    log = f"# Log\n\n## Arrivals\n\n{'A boat came. ' * 90}The barque Iris came."
+    await root.ask("/v1/memories/names/documents/log.md", log.encode(), "PUT")
+    for task, begins in (("named", "A boat came."), ("headed", "Log\nArrivals\nA boat came.")):
+        recalled = dict(await bob.prompt("Iris", task))["recall"]
+        assert recalled.startswith(begins), task
 
 
 async def test_a_filter_of_a_task_takes_only_some_chunks(clients: dict[str, Client]) -> None:

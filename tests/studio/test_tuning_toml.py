@@ -106,6 +106,8 @@ retrieve = 7
 retrieve_prompts = 0
 store_prompts = true
 position = "prelude"
+search = "words"
+headings = true
 pre_filter = { metadata = { "the year" = { gte = 1900, lt = 2000.5 }, tag = { in = ["a", true] } } }
 post_filter = { score = { gt = 0.25 } }
 [memories.tales]

@@ -52,7 +52,13 @@ temp = 0.9
 stop = ["###"]
 locked = ["n", "temp"]
 private_tokens = ["<|secret|>"]
-recall = { memory = "bible", retrieve = 3, store_prompts = true, retrieve_prompts = 4, position = "prelude" }
+[tasks.continue_story.recall]
+memory = "bible"
+retrieve = 3
+store_prompts = true
+retrieve_prompts = 4
+position = "prelude"
+headings = true
 """
 
 
@@ -68,7 +74,7 @@ def test_a_table_becomes_a_task(tmp_path: Path) -> None:
         fields={"n": 8, "temperature": 0.9, "stop": ["###"]},
         locked=("n", "temperature"),
         private_tokens=("<|secret|>",),
-        recall=Recall("bible", 3, store_prompts=True, retrieve_prompts=4, position="prelude"),
+        recall=Recall("bible", 3, store_prompts=True, retrieve_prompts=4, position="prelude", headings=True),
     )
 
 

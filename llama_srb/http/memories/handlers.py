@@ -38,7 +38,7 @@ from llama_srb.memory.records import (
     no_such,
     nothing_shown,
 )
-from llama_srb.memory.requests import METADATA, Page, metadata_of, search_of
+from llama_srb.memory.requests import METADATA, Page, Search, metadata_of, search_of
 from llama_srb.memory.slots import Slots
 from llama_srb.memory.words import asked, highlights
 from llama_srb.request.values import RequestError, SearchBy
@@ -170,7 +170,7 @@ class MemoryRoutes:
                 search.query, search.k, search.filter, reader_of(caller), by, search.around
             )
         log_summary.set(f" {name} {by} found={len(found)}")
-        answer: FoundChunks = {"object": "list", "search": by, "data": list(map(_found, found))}
+        answer: FoundChunks = {"object": "list", "search": by, "data": [_found(one, search) for one in found]}
         warnings = [*search.warnings]
         if by != "meaning" and not memory.has_words:
             warnings.append("not all chunks have their words yet: by words the others are not found")
@@ -191,11 +191,12 @@ async def _pieces_of(answer: DocumentWithText, text: str) -> AsyncIterator[bytes
     yield b'"' + end + b"\n"
 
 
-def _found(one: Found) -> FoundChunk:
+def _found(one: Found, search: Search) -> FoundChunk:
     return {
         "id": one.id,
         "document": one.document,
-        "text": one.text,
+        "text": one.text_with_headings if search.headings else one.text,
+        "headings": list(one.headings),
         "score": one.score,
         "scores": cast(ScoresEntry, one.scores.known()),
         "metadata": dict(one.metadata),

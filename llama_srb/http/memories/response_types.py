@@ -89,13 +89,15 @@ class ScoresEntry(TypedDict, total=False):
 class FoundChunk(TypedDict):
     """score: the cosine of the vectors of chunk and query, at most 1; null in a memory without a model.
 
-    scores: why it was found. highlights: where the query's words are in the text, if the request asks: first
-    character (Unicode code points), and the one behind the last.
+    headings: those above the text, the highest first. scores: why it was found. highlights: where the query's
+    words are in the text, if the request asks: first character (Unicode code points), and the one behind the
+    last.
     """
 
     id: str
     document: str
     text: str
+    headings: list[str]
     score: float | None
     scores: ScoresEntry
     highlights: NotRequired[list[list[Count]]]

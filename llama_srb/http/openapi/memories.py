@@ -35,6 +35,11 @@ MEMORY_SEARCH: Schema = {
             "default": 0,
             "description": "How many chunks before and behind each one its text has, too, without repeating.",
         },
+        "headings": {
+            "type": ["boolean", "null"],
+            "default": False,
+            "description": "true: each text has the headings above it in front, a line each.",
+        },
         "highlights": {
             "type": ["boolean", "null"],
             "default": False,

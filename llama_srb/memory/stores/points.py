@@ -104,7 +104,10 @@ class Points:
         return {str(one.id): min(1.0, float(one.score)) for one in found}
 
     def with_words(self, vector: list[float], text: str, mean: int) -> Any:
-        """The vectors of a chunk: BM25 without what Qdrant knows of words. mean: about a chunk's terms."""
+        """The vectors of a chunk: BM25 without what Qdrant knows of words. mean: about a chunk's terms.
+
+        text: that of the chunk with its headings.
+        """
         terms, counts = unpacked(packed(text))
         length = K1 * (1 - B + B * sum(counts) / mean)
         values = [count * (K1 + 1) / (count + length) for count in counts]

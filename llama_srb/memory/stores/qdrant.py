@@ -17,9 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from ..filters import Filter
+from ..headings import HeadingPath
 from ..records import (
     OPERATOR,
     PROMPT,
@@ -239,15 +241,18 @@ class QdrantStore:
     def _write_text(self, collection: str, owner: str, hash: str, text: str, chunks: Sequence[Chunk],
                     vectors: Vector) -> None:  # fmt: skip
         """Writes the chunks, then the text, which says that they are all there."""
-        about = {"owner": owner, "hash": hash}
+        about, path = {"owner": owner, "hash": hash}, HeadingPath(text)
         self._points.upsert([
             (
                 key_of("chunk", owner, hash, str(i)),
-                about | {"kind": "chunk", "start": one.start, "end": one.end, "text": part},
-                self._points.with_words(vector.tolist(), part, self.facts.chunking.tokens),
+                about | {
+                    "kind": "chunk", "start": one.start, "end": one.end, "text": part,
+                    "headings": list(known.above),
+                },
+                self._points.with_words(vector.tolist(), known.words(part), self.facts.chunking.tokens),
             )
             for i, (one, vector) in enumerate(zip(chunks, vectors, strict=True))
-            for part in [text[one.start : one.end]]
+            for part, known in [(text[one.start : one.end], path.of(one))]
         ], collection)  # fmt: skip
         payload = about | {"kind": "text", "text": text, "chunks": len(chunks)}
         self._points.upsert([(key_of("text", owner, hash), payload, blank(vectors.shape[1]))], collection)
@@ -331,11 +336,12 @@ class QdrantStore:
             return found
         owner, hash = point.payload["owner"], point.payload["hash"]
         rows = [one.payload for one in self._points.scroll("chunk", frozenset({owner}), hash=[hash])]
-        spans = sorted((row["start"], row["end"]) for row in rows)
-        at = spans.index((found.start, found.end))
-        start, end = spans[max(0, at - around)][0], spans[min(at + around, len(spans) - 1)][1]
+        rows.sort(key=itemgetter("start", "end"))
+        at = [(row["start"], row["end"]) for row in rows].index((found.start, found.end))
+        first, end = rows[max(0, at - around)], rows[min(at + around, len(rows) - 1)]["end"]
         text = (self._points.payload(key_of("text", owner, hash)) or {"text": ""})["text"]
-        return replace(found, text=text[start:end], start=start, end=end)
+        start, headings = first["start"], _headings(first)
+        return replace(found, text=text[start:end], start=start, end=end, headings=headings)
 
     def _names(self, some: Sequence[int], texts: Sequence[tuple[str, str]]) -> dict[int, list[Name]]:
         """The documents of each text, the first stored one first."""
@@ -433,5 +439,10 @@ def _found(point: Any, one: Candidate, name: Name) -> Found:
     row = point.payload
     return Found(
         str(point.id), name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"],
-        one.scores,
+        one.scores, _headings(row),
     )  # fmt: skip
+
+
+def _headings(row: dict[str, Any]) -> tuple[str, ...]:
+    """The headings above a chunk; those of an earlier version's are not known until a rebuild."""
+    return tuple(row.get("headings", ()))

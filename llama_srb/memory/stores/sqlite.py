@@ -3,7 +3,8 @@
 The reading thread owns the matrix of vectors, too. Each search begins a read transaction and first takes over
 what this process or another one has changed in the file; so matrix and tables are always of one moment. A
 write is one transaction. Vectors have a generation: a rebuild writes the next one beside the one in use. The
-words of chunks stand beside their vectors; those of files of format 1 are added in the background.
+words of chunks and their headings stand beside their vectors; those of files of earlier versions are added
+in the background.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from llama_srb import background
 
 from ..filters import Filter
+from ..headings import HeadingPath
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from ..words import packed
 from . import ANN_ROWS, NewDocument, Query, Reader, Room, Turns, begun_in, written
 from .search import Candidate, Effort, Efforts, chosen, up_to_the_bound
 from .statements import (
+    COUNT_WITHOUT_HEADINGS,
     COUNT_WITHOUT_WORDS,
     DOCUMENTS,
     MISSING_SIZES,
@@ -35,12 +38,14 @@ from .statements import (
     SCHEMA,
     UNFINISHED,
     WORDS_FROM,
+    Earlier,
+    Indexed,
     Parts,
     add_columns,
     document_of,
     facts_of,
     forget_prompts,
-    index_some,
+    indexed,
     insert_chunks,
     insert_text,
     move_prompts,
@@ -84,7 +89,8 @@ class SqliteStore:
         self._accepted: set[tuple[str, int]] = set()  # fingerprints and widths that vectors may have
         self._rows: Rows
         self._seen = (-1, 0, 0, 0)  # generation, changes, removals and highest text of the rows
-        self._without_words = 0  # chunks when it was opened; 0 when their words are indexed
+        # Chunks of an earlier version when it was opened; 0 when they are indexed.
+        self._without_words = self._without_headings = 0
         self._indexing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -97,7 +103,7 @@ class SqliteStore:
         except BaseException:
             await store.close()
             raise
-        if store._without_words:
+        if store._without_headings:
             store._indexing = background.begin(store._index(), f"words of memory {name}")
         return store
 
@@ -130,13 +136,13 @@ class SqliteStore:
             require_room(db, document, room, 0 if number is not None else len(chunks))
             if number is None:
                 number = insert_text(db, document)
-                insert_chunks(db, self._generation, number, chunks, vectors, words)
+                insert_chunks(db, self._generation, number, chunks, vectors, known)
                 set_size(db, number, document.text, len(chunks))
             replaced = name_text(db, document, number)
             forget_prompts(db, document, room)
             return replaced
 
-        words = await self._words(document.text, chunks)
+        known = await self._indexed(document.text, chunks)
         return await self._write(add)
 
     async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
@@ -246,40 +252,46 @@ class SqliteStore:
             if db.execute(
                 "SELECT 1 FROM texts WHERE number = ?", (number,)
             ).fetchone():  # or removed meanwhile
-                insert_chunks(db, generation, number, chunks, vectors, words)
+                insert_chunks(db, generation, number, chunks, vectors, known)
                 db.execute("UPDATE sizes SET chunks = ? WHERE text = ?", (len(chunks), number))
 
         (text,) = await self._read(
             lambda db: db.execute("SELECT text FROM texts WHERE number = ?", (number,)).fetchone() or ("",)
         )
-        words = await self._words(text, chunks)
+        known = await self._indexed(text, chunks)
         await self._write(insert)
 
-    # Words
+    # Words and headings
 
-    async def _words(self, text: str, chunks: Sequence[Chunk]) -> list[bytes]:
-        """The packed words of chunks, some at a time: nothing else runs while they are found."""
-        found = list[bytes]()
-        for first in range(0, len(chunks), PACKED_AT_ONCE):
-            some = [text[one.start : one.end] for one in chunks[first : first + PACKED_AT_ONCE]]
-            found += await _in(self._writing, self._name, partial(list, map(packed, some)))
+    async def _indexed(self, text: str, chunks: Sequence[Chunk]) -> list[Indexed]:
+        """Words and headings of chunks, some at a time: nothing else runs while they are found."""
+        found, coming = list[Indexed](), iter(chunks)
+        path = await _in(self._writing, self._name, partial(HeadingPath, text))
+        while some := list(islice(coming, PACKED_AT_ONCE)):
+            found += await _in(self._writing, self._name, partial(indexed, text, path, some))
         return found
 
     async def _index(self) -> None:
-        """Indexes the words of what an earlier version has stored, between the writes of others."""
-        total, done, shown = self._without_words, 0, time.monotonic()
+        """Indexes what an earlier version has stored, between the writes of others."""
+        total, done, shown, earlier = self._without_headings, 0, time.monotonic(), Earlier()
         log.info("memory %s: the words of %d chunks of an earlier version are indexed", self._name, total)
         try:
-            while count := await self._write(lambda db: index_some(db, INDEXED_AT_ONCE)):
+            while count := await self._write(lambda db: earlier.index(db, INDEXED_AT_ONCE)):
                 done += count
                 if time.monotonic() > shown + SHOWN_EVERY:
                     shown = time.monotonic()
                     log.info("memory %s: the words of %d of %d chunks are indexed", self._name, done, total)
         except MemoryUnusable as error:
             log.warning("%s; the words of %d chunks are not indexed yet", error, total - done)
-        else:
-            self._without_words = 0
-            log.info("memory %s: all words are indexed", self._name)
+            return
+        if total > self._without_words:  # others had words, to which those of headings have come
+
+            def forget() -> None:
+                self._seen = (-1, 0, 0, 0)
+
+            await _in(self._reading, self._name, forget)
+        self._without_words = self._without_headings = 0
+        log.info("memory %s: all words are indexed", self._name)
 
     def _learn_words(self, db: sqlite3.Connection) -> None:
         """Takes over the words that were indexed since rows have been read; they come in order."""
@@ -370,6 +382,7 @@ class SqliteStore:
         add_columns(db)
         db.execute(f"PRAGMA user_version = {FORMAT}")
         (self._without_words,) = db.execute(COUNT_WITHOUT_WORDS).fetchone()
+        (self._without_headings,) = db.execute(COUNT_WITHOUT_HEADINGS).fetchone()
         move_prompts(db)
         db.execute(MISSING_SIZES)
         (self._generation,) = db.execute("SELECT generation FROM state").fetchone()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 
+from ..headings import HeadingPath
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
 from ..words import packed
 from . import NewDocument, Reader, Room, Sizes, read_facts
@@ -24,7 +25,7 @@ CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash B
 CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
                         is_prompt INTEGER, PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
-                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB, words BLOB);
+                     start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB, words BLOB, headings TEXT);
 CREATE INDEX chunks_of_text ON chunks (text, generation);
 INSERT INTO state VALUES (1, 1, 0, 0);
 """  # numbers of texts are never used again, so newer texts have higher ones
@@ -50,24 +51,30 @@ INDEXES = (  # what is counted and ordered without reading the metadata, which s
     "CREATE INDEX IF NOT EXISTS prompts ON documents (owner, text) WHERE is_prompt",
     "DROP INDEX IF EXISTS documents_of_text",
     "CREATE INDEX IF NOT EXISTS chunks_without_words ON chunks (number) WHERE words IS NULL",
+    "CREATE INDEX IF NOT EXISTS chunks_without_headings ON chunks (number) WHERE headings IS NULL",
 )
-WITHOUT_WORDS = """
-SELECT number, text, start, "end" FROM chunks INDEXED BY chunks_without_words WHERE words IS NULL
-ORDER BY number LIMIT ?
+WITHOUT_HEADINGS = """
+SELECT number, text, generation, start, "end", tokens FROM chunks INDEXED BY chunks_without_headings
+WHERE headings IS NULL ORDER BY number LIMIT ?
 """
+SPAN = 'SELECT start, "end", headings FROM chunks WHERE number = :chunk'
 AROUND = """
 WITH found AS (SELECT number, text, generation FROM chunks WHERE number = :chunk)
-SELECT min(start), max("end") FROM (
+SELECT c.start, last, c.headings FROM chunks c JOIN (SELECT min(number) AS first, max("end") AS last FROM (
     SELECT * FROM (
-        SELECT c.start, c."end" FROM chunks c, found f
+        SELECT c.number, c."end" FROM chunks c, found f
         WHERE c.text = f.text AND c.generation = f.generation AND c.number <= f.number
         ORDER BY c.number DESC LIMIT 1 + :around)
     UNION ALL SELECT * FROM (
-        SELECT c.start, c."end" FROM chunks c, found f
+        SELECT c.number, c."end" FROM chunks c, found f
         WHERE c.text = f.text AND c.generation = f.generation AND c.number > f.number
         ORDER BY c.number LIMIT :around))
+) ON c.number = first
 """  # numbers of a text's chunks are in its order
 COUNT_WITHOUT_WORDS = "SELECT count(*) FROM chunks INDEXED BY chunks_without_words WHERE words IS NULL"
+COUNT_WITHOUT_HEADINGS = (
+    "SELECT count(*) FROM chunks INDEXED BY chunks_without_headings WHERE headings IS NULL"
+)
 WORDS_FROM = "SELECT number, words FROM chunks WHERE number >= ? ORDER BY number"
 USAGE = """
 SELECT is_prompt, sum(documents), sum(bytes), sum(chunks) FROM (
@@ -95,8 +102,8 @@ COPIED_TEXT = """
 INSERT INTO texts (owner, hash, text) SELECT ?, hash, text FROM texts WHERE number = ? RETURNING number
 """
 COPIED_CHUNKS = """
-INSERT INTO chunks (generation, text, start, "end", tokens, vector, words)
-SELECT generation, ?, start, "end", tokens, vector, words FROM chunks WHERE text = ?
+INSERT INTO chunks (generation, text, start, "end", tokens, vector, words, headings)
+SELECT generation, ?, start, "end", tokens, vector, words, headings FROM chunks WHERE text = ?
 """
 NAMES = "SELECT owner, id FROM documents WHERE text = ? ORDER BY stored_at, id"
 METADATA = "SELECT metadata FROM documents WHERE owner = ? AND id = ?"
@@ -138,25 +145,47 @@ def insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
 
 
 def insert_chunks(db: sqlite3.Connection, generation: int, number: int, chunks: Sequence[Chunk],
-                   vectors: Vector, words: Sequence[bytes]) -> None:  # fmt: skip
-    """words: those of each chunk, packed."""
+                   vectors: Vector, indexed: Sequence[Indexed]) -> None:  # fmt: skip
     db.executemany(
-        'INSERT INTO chunks (generation, text, start, "end", tokens, vector, words) '
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes(), some)
-         for one, vector, some in zip(chunks, vectors, words, strict=True)),
+        'INSERT INTO chunks (generation, text, start, "end", tokens, vector, words, headings) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        ((generation, number, one.start, one.end, one.tokens, vector.astype("<f4").tobytes(), *some)
+         for one, vector, some in zip(chunks, vectors, indexed, strict=True)),
     )  # fmt: skip
 
 
-def index_some(db: sqlite3.Connection, most: int) -> int:
-    """Indexes the words of chunks that an earlier version has stored; how many."""
-    rows = db.execute(WITHOUT_WORDS, (most,)).fetchall()
-    text, content = None, ""
-    for number, of, start, end in rows:
-        if of != text:
-            text, (content,) = of, db.execute("SELECT text FROM texts WHERE number = ?", (of,)).fetchone()
-        db.execute("UPDATE chunks SET words = ? WHERE number = ?", (packed(content[start:end]), number))
-    return len(rows)
+class Indexed(NamedTuple):
+    """What a chunk is found by beside its vector. words: packed; headings: those above it, a line each."""
+
+    words: bytes
+    headings: str
+
+
+def indexed(text: str, path: HeadingPath, chunks: Iterable[Chunk]) -> list[Indexed]:
+    """path: the text's, asked for chunks before these alone."""
+    known = [(one, path.of(one)) for one in chunks]
+    return [
+        Indexed(packed(some.words(text[one.start : one.end])), "\n".join(some.above)) for one, some in known
+    ]
+
+
+class Earlier:
+    """The chunks of an earlier version, whose words or headings are not indexed yet."""
+
+    def __init__(self) -> None:
+        self._of = (0, 0)  # a text, and the generation of its chunks
+        self._text, self._path = "", HeadingPath("")
+
+    def index(self, db: sqlite3.Connection, most: int) -> int:
+        """Indexes the next ones; how many."""
+        rows = db.execute(WITHOUT_HEADINGS, (most,)).fetchall()
+        for number, text, generation, *chunk in rows:
+            if self._of != (text, generation):
+                (self._text,) = db.execute("SELECT text FROM texts WHERE number = ?", (text,)).fetchone()
+                self._of, self._path = (text, generation), HeadingPath(self._text)
+            (found,) = indexed(self._text, self._path, [Chunk(*chunk)])
+            db.execute("UPDATE chunks SET words = ?, headings = ? WHERE number = ?", (*found, number))
+        return len(rows)
 
 
 def name_text(db: sqlite3.Connection, document: NewDocument, number: int) -> bool:
@@ -258,7 +287,8 @@ def add_columns(db: sqlite3.Connection) -> None:
     """A file of before has not all columns."""
     db.execute(SIZES)
     for table, column, kind in (
-        ("sizes", "characters", "INTEGER"), ("documents", "is_prompt", "INTEGER"), ("chunks", "words", "BLOB")
+        ("sizes", "characters", "INTEGER"), ("documents", "is_prompt", "INTEGER"),
+        ("chunks", "words", "BLOB"), ("chunks", "headings", "TEXT"),
     ):  # fmt: skip
         if column not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
@@ -280,20 +310,17 @@ class Parts:
 
     def of(self, one: Candidate) -> tuple[int, int, str]:
         """Where a chunk begins and ends in its document's text, and its own text."""
-        start, end = self._db.execute(
-            'SELECT start, "end" FROM chunks WHERE number = ?', (one.chunk,)
-        ).fetchone()
+        start, end, _ = self._db.execute(SPAN, {"chunk": one.chunk}).fetchone()
         return start, end, self._text(one.text)[start:end]
 
     def found(self, one: Candidate, name: Name, around: int = 0) -> Found:
         """around: how many chunks before and behind it the text has, too."""
-        start, end, text = self.of(one)
-        if around:
-            start, end = self._db.execute(AROUND, {"chunk": one.chunk, "around": around}).fetchone()
-            text = self._text(one.text)[start:end]
+        wanted = {"chunk": one.chunk, "around": around}
+        start, end, headings = self._db.execute(AROUND if around else SPAN, wanted).fetchone()
         return Found(
-            str(one.chunk), name.id, text, one.score, name.metadata, name.owner, start, end, one.scores
-        )
+            str(one.chunk), name.id, self._text(one.text)[start:end], one.score, name.metadata, name.owner,
+            start, end, one.scores, tuple(headings.split("\n")) if headings else (),
+        )  # fmt: skip
 
     def _text(self, number: int) -> str:
         if (text := self._texts.get(number)) is None:

@@ -126,6 +126,9 @@ function Recall() {
         <select value=${recall.search ?? ""} onChange=${(event) => put("search", event.target.value || null)}>
         ${Object.entries(SEARCHES).map(([name, label]) => html`<option value=${name}>${label}</option>`)}
         </select></label>
+      <label class="check"><input type="checkbox" checked=${recall.headings}
+        onChange=${(event) => put("headings", event.target.checked)} />${" "}
+        with the headings above them</label>
       <label class="check"><input type="checkbox" checked=${recall.store_prompts}
         onChange=${(event) => put("store_prompts", event.target.checked)} />${" "}
         store prompts (not those of trials)</label>

@@ -14,6 +14,7 @@ const NO_RECALL = {
   store_prompts: false,
   position: "turn",
   search: null,
+  headings: false,
 };
 
 /** The draft of a configured task. samplers: the names of fields that the form has, beside NUMBERS. */
@@ -105,13 +106,13 @@ export function tomlOf(draft) {
 const isGiven = (value) => !["", null, undefined].includes(value) && value.length !== 0;
 
 function recallOf(recall) {
-  const { memory, retrieve, retrieve_prompts, store_prompts, position, search } = recall;
+  const { memory, retrieve, retrieve_prompts, store_prompts, position, search, headings } = recall;
   if (!memory) return "";
   const numbers = Object.entries({ retrieve, retrieve_prompts }).filter(([, value]) => value !== null);
   const pairs = [
     ...pairsOf({ memory, ...Object.fromEntries(numbers), ...(store_prompts && { store_prompts }) }),
     ...(position === NO_RECALL.position ? [] : pairsOf({ position })),
-    ...(search ? pairsOf({ search }) : []),
+    ...pairsOf({ ...(search && { search }), ...(headings && { headings }) }),
     ...filterPair("pre_filter", recall.pre_filter),
     ...filterPair("post_filter", recall.post_filter),
   ];
