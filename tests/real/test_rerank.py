@@ -66,7 +66,9 @@ def test_a_document_that_is_too_long_is_refused_or_cut(engine: Lines) -> None:
     assert error.events[-1]["message"].startswith("documents[1] has with the query ")
     assert cut.named("embedding")[1]["count"] <= CONTEXT
     long = " ".join(["cat"] * CONTEXT + ["roof"])
-    sides = [asked | {"truncate": True, "documents": [long], "truncation_side": side} for side in ("left", "right")]
+    sides = [
+        asked | {"truncate": True, "documents": [long], "truncation_side": side} for side in ("left", "right")
+    ]
     left, right = engine.answers(engine.send(*sides))
     assert left.named("embedding")[0]["embedding"] != right.named("embedding")[0]["embedding"]
 

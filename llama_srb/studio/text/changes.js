@@ -18,6 +18,7 @@ export function changesOf(a, b) {
   const [at, length, by, was] = patchOf(a, b);
   if (!length || !by) return [[at, at + length, by]];
   if (Math.min(length, by.length) <= LEAST) return [withEnds(a, [at, at + length, by])];
+  /** @type {Change[]} */
   const all = inWords(was, by).map(([from, to, text]) => [at + from, at + to, copied(text)]);
   return all.length > 1 ? all : [withEnds(a, all[0])];
 }

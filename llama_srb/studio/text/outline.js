@@ -10,7 +10,7 @@ const NUMBERED = "(?:part|book) +(?:\\d+|[ivxlc]+|one|two|three)\\b(?: *[.:â€“â€
 const NAMED = "(?:chapter|prologue|epilogue)\\b.{0,80}";
 const HEADING = new RegExp(`^(?:(#{1,6}) +.+|(?:${NAMED}|${NUMBERED}))$`, "gim");
 
-/** The headings of a text: where each begins and ends, its level, its title, and the words up to the next one. */
+/** The headings of a text: where each begins and ends, its level and title, the words up to the next one. */
 export function headingsOf(text) {
   const found = [...text.matchAll(HEADING)].map(({ index, 0: line, 1: marks }) => ({
     at: index,
