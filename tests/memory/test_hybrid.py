@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,11 @@ async def test_a_chunk_comes_with_its_neighbours_and_few_of_one_document(memory:
     ]
 
 
+async def by_barrels(query: str, texts: Sequence[str]) -> list[float]:
+    """A reranker."""
+    return [float("".join(filter(str.isdigit, text)) or 0) / 10 for text in texts]
+
+
 async def test_chunks_that_say_the_same_make_room_for_others(memory: Memory) -> None:
     for i in range(4):
         await memory.put(f"ship{i}", f"The ship came to the harbour of Varnholm with {i} barrels of salt.")
@@ -122,6 +128,9 @@ async def test_chunks_that_say_the_same_make_room_for_others(memory: Memory) -> 
     assert all(one.startswith("ship") for one in found[0.0])
     assert found[0.5][0] == found[1.0][0] == found[0.0][0]
     assert found[0.5][1] == found[1.0][1] == "law"
+    ranked = memory.ranked_by(by_barrels)  # then of its order
+    best = await ranked.search("the ship of Varnholm harbour", 2, filter, by="words")
+    assert [one.document for one in best] == ["ship3", "law"]
     with pytest.raises(RequestError, match="diversity is 2; it must be a number between 0 and 1"):
         search_of({"query": "x", "diversity": 2})
 
