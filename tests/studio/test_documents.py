@@ -6,8 +6,10 @@ Reading XML needs a page. The samples and the texts that are expected of them: t
 from __future__ import annotations
 
 import base64
+import io
 import re
 
+import docx
 import pytest
 from docx.oxml.ns import nsmap
 from playwright.sync_api import Error, Page
@@ -18,13 +20,14 @@ from tests.support.places import ROOT
 
 SAMPLES = ROOT / "tests/support/documents"
 SEEDS = amount(150, 5000)
+ODT = "application/vnd.oasis.opendocument.text"
 
 ROUND = """async ([kind, seeds]) => {
     const load = (path) => import(new URL(`studio/files/${path}.js`, document.baseURI));
     const ways = {
         docx: async (text) => {
             const [{ toDocx }, { fromDocx }] = await Promise.all(["todocx", "docx"].map(load));
-            return fromDocx(await new Blob(await toDocx("T", text)).arrayBuffer());
+            return (await fromDocx(await new Blob(await toDocx("T", text)).arrayBuffer())).text;
         },
         html: async (text) => {
             const { fromHtml, toHtml } = await load("html");
@@ -46,20 +49,25 @@ ROUND = """async ([kind, seeds]) => {
     const signs = ["*", "*", "**", "***", "\\\\", "a", "b ", " ", "_", "#", "\\n# ", "\\n> ", "\\n- ",
         "\\n7. ", "\\n***\\n", "\\n* * *\\n", "\\n", "\\n\\n", "\\n\\n\\n", "\\t", "🦊", "\\u00a0", "\\u2028",
         "\\u0085", "<&>\\"'", "]]>", "•", "\\ufeff", "\\ufffd", "né 日本", "\\u202e", "[^1]",
-        "\\n\\n[^1]: a"];
+        "\\n\\n[^1]: a", "[^2]", "\\n[^2]: "];
     const anywhere = (random) => {
         const at = Math.floor(random() * (random() < 0.1 ? 0x10ffff : 0x300));
         const one = String.fromCodePoint(at);
         return /[^\\t\\n\\u0020-\\ud7ff\\ue000-\\ufffd\\u{10000}-\\u{10ffff}]/u.test(one) ? "x" : one;
     };
-    const { blockOf, lineOf } = await load("emphasis");
-    const { withoutBold } = await load("paragraphs");
+    const { blockOf, lineOf, runsOf } = await load("emphasis");
+    const { notesOf, withNotes, withoutBold } = await load("paragraphs");
     const looks = (line) => { // HTML has neither escapes nor bold headings
         const { kind, level, runs } = blockOf(line);
         const plain = runs.map((one) => ({ ...one, literal: false }));
         return lineOf({ kind, level, runs: kind === "heading" ? withoutBold(plain) : plain });
     };
+    const inOrder = (text) => { // documents number their notes, and have them behind the text
+        const { body, notes } = notesOf(text);
+        return withNotes(body, notes.map((one) => runsOf(one, false)));
+    };
     const same = (text) => ["epub", "html"].includes(kind) ? text.split("\\n").map(looks).join("\\n") : text;
+    const expected = (text) => same(["docx", "epub"].includes(kind) ? inOrder(text) : text);
     for (let seed = 1; seed <= seeds; seed++) {
         let state = seed;
         const random = () => {
@@ -69,7 +77,7 @@ ROUND = """async ([kind, seeds]) => {
         const pick = () => random() < 0.2 ? anywhere(random) : signs[Math.floor(random() * signs.length)];
         const text = Array.from({ length: Math.floor(random() * 40) }, pick).join("");
         const found = await ways[kind](text);
-        if (same(found) !== same(text)) return { seed, text, found };
+        if (same(found) !== expected(text)) return { seed, text, found };
     }
     return null;
 }"""
@@ -114,6 +122,53 @@ def read(page: Page, name: str, content: bytes) -> str:
     """The text of the story that a file becomes."""
     text: str = page.evaluate(READ, [name, base64.b64encode(content).decode()])
     return text
+
+
+def word(title: str | None, heading: str) -> bytes:
+    document = docx.Document()
+    document.core_properties.title = title or ""
+    document.add_paragraph("Once.")
+    if heading:
+        document.add_heading(heading, 2)
+    made = io.BytesIO()
+    document.save(made)
+    return made.getvalue()
+
+
+def open_document(*meta: str) -> bytes:
+    """With these lines as its meta.xml."""
+    spaces = 'xmlns:office="o" xmlns:text="t"'
+    body = "<text:p>Once.</text:p><text:h>A <text:span>heading</text:span></text:h>"
+    content = f"<office:document {spaces}><office:text>{body}</office:text></office:document>"
+    files = {"mimetype": ODT, "content.xml": content}
+    return archive({**files, "meta.xml": "".join(meta)} if meta else files)
+
+
+NAME = """async ([name, data]) => {
+    const { fromFile } = await import(new URL("studio/files/exchange.js", document.baseURI));
+    return (await fromFile(new File([Uint8Array.from(atob(data), (one) => one.charCodeAt(0))], name))).name;
+}"""
+INFO = rb"{\rtf1{\info{\author A. B.}{\title The \u8220?Long\u8221? Night }{\*\company C}}"
+RTF_HEADING = rb"{\stylesheet{\s1 heading 1;}}Once.\par\pard\s1 A heading\par}"
+NAMES = [
+    ("a.docx", word("The Long Night", "A heading"), "The Long Night"),
+    ("a.docx", word(None, "The Long Night"), "The Long Night"),
+    ("a.docx", word(None, ""), "a"),
+    ("a.odt", open_document("<m><title>The Long\n  Night</title></m>"), "The Long Night"),
+    ("a.odt", open_document("<m><title/></m>"), "A heading"),
+    ("a.odt", open_document(), "A heading"),
+    ("a.odt", open_document("<?xml version='1.0' encoding='none'?>", "<m/>"), "A heading"),
+    ("a.rtf", INFO + RTF_HEADING, "The “Long” Night"),
+    ("a.rtf", rb"{\rtf1" + RTF_HEADING, "A heading"),
+    ("a.rtf", rb"{\rtf1 Once.}", "a"),
+    ("a.html", b"<!doctype html><p>Once.<h1>A <i>heading</i></h1>", "A heading"),
+]
+
+
+def test_a_story_has_the_title_of_its_document_or_of_its_first_heading_or_the_file(page: Page) -> None:
+    found = [page.evaluate(NAME, [name, base64.b64encode(content).decode()]) for name, content, _ in NAMES]
+    assert found == [expected for *_, expected in NAMES]
+    assert read(page, "a.rtf", INFO + RTF_HEADING) == "Once.\n# A heading"
 
 
 def test_a_document_of_any_program_becomes_the_text_that_is_expected(page: Page) -> None:
@@ -216,7 +271,6 @@ DRM = """<encryption xmlns:e="http://www.w3.org/2001/04/xmlenc#"><e:EncryptedDat
     Algorithm="http://www.w3.org/2001/04/xmlenc#aes128-cbc"/></e:EncryptedData></encryption>"""
 PASSWORD = """<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"><m:file-entry>
     <m:encryption-data/></m:file-entry></m:manifest>"""
-ODT = "application/vnd.oasis.opendocument.text"
 REFUSED = {
     "drm.epub": ({"mimetype": EPUB, "META-INF/encryption.xml": DRM}, "it is encrypted (DRM)"),
     "bare.epub": ({"mimetype": EPUB}, "it has no list of its chapters"),

@@ -9,6 +9,7 @@ import base64
 import json
 import re
 import struct
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.support.browser import DESK, PHONE, visiting
 from tests.support.hands import compose, editor, into
 from tests.support.places import ROOT
 from tests.support.serving import Server
-from tests.support.steps import reopen, settings
+from tests.support.steps import over, reopen, settings
 
 
 def loom_node(text: str, parent: str | None, **fields: Any) -> dict[str, Any]:
@@ -180,6 +181,56 @@ def take_more(page: Page, folder: Path, content: Any) -> None:
     file = folder / "world.json"
     file.write_text(json.dumps(content))
     page.locator("input[type=file]").set_input_files(file)
+
+
+NOTED = "A fox.[^1] An owl.[^2]\n\n[^1]: Red.\n[^2]: Grey."
+TOLD = [
+    "[^3] has no line “[^3]: …”",
+    "[^4] is not in the text, only its line “[^4]: …”",
+]
+
+
+def test_what_is_written_after_an_import_goes_before_its_notes_which_stay_footnotes(
+    page: Page, tmp_path: Path
+) -> None:
+    settings(page, max_tokens=4, next=False)
+    file = tmp_path / "noted.md"
+    file.write_text(NOTED)
+    page.get_by_role("button", name="Stories", exact=True).click()
+    page.locator("input[type=file]").set_input_files(file)
+    expect(editor(page)).to_have_value(NOTED)
+    expect(editor(page)).to_be_focused()
+    begin, notes = NOTED.split("\n\n")
+    page.keyboard.type(" They met.")
+    page.wait_for_timeout(600)
+    page.reload()
+    expect(editor(page)).to_have_value(f"{begin} They met.\n\n{notes}")
+    with page.expect_request("**/v1/events") as sent:
+        page.keyboard.press("Control+Enter")
+    assert sent.value.post_data_json["prompt"] == f"{begin} They met."
+    over(page, 4)
+    page.keyboard.press("Alt+1")
+    expect(editor(page)).not_to_have_value(f"{begin} They met.\n\n{notes}")
+    written = editor(page).input_value()
+    assert written.startswith(f"{begin} They met.")
+    assert written.endswith(f"\n\n{notes}")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("\n[^4]: Late.\nMore.[^3]\n")
+    page.get_by_role("button", name="Stories", exact=True).click()
+    told = page.locator(".imported")
+    for label, part in (("Word", "word/footnotes.xml"), ("EPUB", "book/chapter1.xhtml")):
+        with page.expect_download() as loading:
+            page.get_by_role("button", name=f"Export {label}", exact=True).click()
+        loading.value.save_as(tmp_path / "out")
+        with zipfile.ZipFile(tmp_path / "out") as made:
+            xml = made.read(part).decode()
+        assert re.findall("(?:Red|Grey|Late)[.](?=</w:t></w:r></w:p></w:footnote>|</p></aside>)", xml) == [
+            "Red.",
+            "Grey.",
+        ]
+        expect(told.first).to_contain_text(f"{loading.value.suggested_filename} is exported")
+        expect(told.first.get_by_role("listitem")).to_have_text(TOLD)
+        expect(told.first.get_by_role("button", name="Undo the import")).to_have_count(0)
 
 
 LORE = """import(new URL("studio/story/session.js", document.baseURI))

@@ -4,9 +4,9 @@
 // "strict".
 
 import { blockOf, LEVELS, run } from "./emphasis.js";
-import { byLines, callOf, rowOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
+import { byLines, callOf, rowOf, textIn, withNotes, withoutBold } from "./paragraphs.js";
 import { inSigns, signFontOf } from "./symbols.js";
-import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved } from "./xml.js";
+import { allOf, childOf, childrenOf, inParts, pauses, readXml, resolved, titleIn } from "./xml.js";
 import { unzipped } from "./zip.js";
 
 /** @import { Block, Run } from "./emphasis.js" */
@@ -53,11 +53,12 @@ const toggle = (element) => (element ? !/^(0|false|off|none)$/.test(attribute(el
 /** @typedef {{runs: Run[], boxes: Element[], style: Look | null, hasRule: boolean, isBroken: boolean}} Line
     `isBroken`: by a page break, which is a line break if text follows */
 
-/** The text of a .docx.
-    @type {(buffer: ArrayBuffer) => Promise<string>} */
+/** The title and the text of a .docx.
+    @type {(buffer: ArrayBuffer) => Promise<{title: string, text: string}>} */
 export async function fromDocx(buffer) {
   const zip = unzipped(buffer);
-  const main = (await related(zip, "")).officeDocument ?? "word/document.xml";
+  const whole = await related(zip, "");
+  const main = whole.officeDocument ?? "word/document.xml";
   const parts = await related(zip, main);
   /** @type {(name: string) => Promise<Document | null>} */
   const part = (name) => readXml(zip, parts[name]);
@@ -87,9 +88,8 @@ export async function fromDocx(buffer) {
       if (wait) await wait;
     }
   if (reader.open.length) reader.all.push({ kind: "text", level: 0, runs: reader.open });
-  const text = await textIn(reader.all);
-  const notes = notesOf(reader);
-  return (text + textOfNotes(notes)).replaceAll("\r", "");
+  const text = withNotes(await textIn(reader.all), notesOf(reader)).replaceAll("\r", "");
+  return { title: await titleIn(zip, whole["core-properties"]), text };
 }
 
 /** The parts that a part is related to, by the last word of the relation's type; "" is the whole file.

@@ -2,7 +2,7 @@
 
 import { run } from "./emphasis.js";
 import { isNoteCall, looksIn, marksIn, paragraphsWithin, parsedHtml } from "./html.js";
-import { textIn, textOfNotes } from "./paragraphs.js";
+import { textIn, withNotes } from "./paragraphs.js";
 import { allOf, decoded, escaped, pauses, readXml, resolved } from "./xml.js";
 import { unzipped } from "./zip.js";
 
@@ -46,7 +46,7 @@ export async function fromEpub(buffer) {
   }
   if (!all.length) throw new Error("it has no chapters with text");
   const title = allOf(book, "title")[0]?.textContent?.trim() ?? "";
-  return { title, text: (await textIn(all)) + textOfNotes(notes) };
+  return { title, text: withNotes(await textIn(all), notes) };
 }
 
 /** @type {(zip: Zip) => Promise<void>} */

@@ -75,17 +75,17 @@ export async function fromFile(file, warnings = []) {
   if (!bytes.byteLength) throw new Error(`${name} is empty`);
   const kind = await told(name, () => kindOf(name, bytes));
   if (kind === "png") return fromData(name, await told(name, () => jsonInPng(bytes)), warnings);
-  if (kind in DOCUMENTS) return fromDocument(name, await told(name, () => DOCUMENTS[kind](bytes)));
+  if (kind in DOCUMENTS) return fromDocument(name, withTitle(await told(name, () => DOCUMENTS[kind](bytes))));
   const text = textOfBytes(name, bytes);
-  if (kind === "html") return fromDocument(name, { text: fromHtml(text) });
+  if (kind === "html") return fromDocument(name, withTitle({ title: "", text: fromHtml(text) }));
   return kind === "json" || isJson(text) ? fromData(name, text, warnings) : fromText(name, text);
 }
 
-/** @type {Record<string, (bytes: ArrayBuffer) => Promise<{title?: string, text: string}>>} */
+/** @type {Record<string, (bytes: ArrayBuffer) => Promise<{title: string, text: string}>>} */
 const DOCUMENTS = {
-  docx: async (bytes) => ({ text: await fromDocx(bytes) }),
-  odt: async (bytes) => ({ text: await fromOdt(bytes) }),
-  rtf: async (bytes) => ({ text: await fromRtf(bytes) }),
+  docx: fromDocx,
+  odt: fromOdt,
+  rtf: fromRtf,
   epub: fromEpub,
 };
 
@@ -124,9 +124,16 @@ const EXPECTED =
   "a story of the studio, of NovelAI, Obsidian Loom, mikupad or KoboldAI Lite, a lorebook of NovelAI or " +
   "Agnai, or a character or world info of SillyTavern";
 
-/** @type {(name: string, found: {title?: string, text: string}) => Story} */
+/** A document without a title has the words of its first heading.
+    @type {(found: {title: string, text: string}) => {title: string, text: string}} */
+const withTitle = ({ title, text }) => ({
+  title: title.trim() || plainOf(/^#{1,6} .*/m.exec(text)?.[0] ?? ""),
+  text,
+});
+
+/** @type {(name: string, found: {title: string, text: string}) => Story} */
 function fromDocument(name, { title, text }) {
-  const story = newStory(title || name.replace(/\.\w+$/, ""));
+  const story = newStory(title.trim().replaceAll(/\s+/g, " ") || name.replace(/\.\w+$/, ""));
   story.current = addNode(story, story.root, { text, source: "user" }).id;
   return story;
 }

@@ -6,7 +6,8 @@ import { textOf } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { Button, download, html, isTouched, useRef } from "../ui/ui.js";
 import { toJson, toMarkdown } from "./exchange.js";
-import { importFiles } from "./importing.js";
+import { importFiles, tellExport } from "./importing.js";
+import { notesOf } from "./paragraphs.js";
 import { DOCX, toDocx } from "./todocx.js";
 import { EPUB, toEpub } from "./toepub.js";
 
@@ -14,11 +15,12 @@ import { EPUB, toEpub } from "./toepub.js";
 
 const AUTHOR = "studio.author";
 
-/** @type {[label: string, ending: string, type: string, write: (story: Story) => any][]} */
+/** `hasNotes`: it has notes of its own.
+    @type {[label: string, ending: string, type: string, write: (story: Story) => any, hasNotes?: true][]} */
 const KINDS = [
   ["Markdown", "md", "text/markdown", toMarkdown],
-  ["Word", "docx", DOCX, (story) => toDocx(story.name, textOf(story))],
-  ["EPUB", "epub", EPUB, (story) => toEpub(aboutOf(story), textOf(story))],
+  ["Word", "docx", DOCX, (story) => toDocx(story.name, textOf(story)), true],
+  ["EPUB", "epub", EPUB, (story) => toEpub(aboutOf(story), textOf(story)), true],
   ["JSON", "json", "application/json", toJson],
 ];
 
@@ -31,13 +33,15 @@ const aboutOf = ({ id, name, changed, lang }) => ({
   changed,
 });
 
-/** @type {(ending: string, type: string, write: (story: Story) => any) => Promise<void>} */
-async function save(ending, type, write) {
+/** @type {(ending: string, type: string, write: (story: Story) => any, hasNotes?: true) => Promise<void>} */
+async function save(ending, type, write, hasNotes) {
   commit();
   nameByItsWords();
   const { story } = session;
   const parts = [await write(story)].flat();
-  download(`${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${ending}`, type, ...parts);
+  const file = `${story.name.replace(/[^\p{L}\p{N} _-]+/gu, "_")}.${ending}`;
+  download(file, type, ...parts);
+  if (hasNotes) tellExport(file, notesOf(textOf(story)).warnings);
 }
 
 /** `toText`: leads to the text of a story that is imported. */
@@ -52,8 +56,8 @@ export function Files({ toText }) {
   };
   return html`<div class="tools">
       ${KINDS.map(
-        ([label, ending, type, write]) => html`<${Button} key=${label} label=${`Export ${label}`}
-        onClick=${() => save(ending, type, write)} />`,
+        ([label, ...kind]) => html`<${Button} key=${label} label=${`Export ${label}`}
+        onClick=${() => save(...kind)} />`,
       )}
       <${Button} label="Import" onClick=${() => file.current.click()} />
       <input type="file" ref=${file} hidden multiple aria-label="File to import" onChange=${read} />

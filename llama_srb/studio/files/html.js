@@ -404,7 +404,8 @@ function paragraphHtml({ kind, level, runs }, look, around, call) {
 export const runsHtml = (runs, call) =>
   runs
     .map(({ text, italic, bold }) => {
-      const words = call ? escaped(text).replace(CALL, (_, number) => call(number)) : escaped(text);
+      const parts = call ? text.split(CALL) : [text]; // text, number, text, …
+      const words = parts.map((part, i) => (i % 2 && call ? call(part) : escaped(part))).join("");
       const inner = italic ? `<em>${words}</em>` : words;
       return bold ? `<strong>${inner}</strong>` : inner;
     })

@@ -16,7 +16,7 @@ import { fromFile } from "./exchange.js";
 /** @import { Story } from "../story/tree.js" */
 
 /** What an import did. `stories`: those that are new, as they were; `lore`: ids of entries that are new;
-    `before`: the story that was open.
+    `before`: the story that was open. Of an export they are empty.
     @typedef {object} Report
     @property {string} text
     @property {string[]} warnings the first ones
@@ -63,11 +63,7 @@ async function take(files) {
       /** @type {string[]} */
       const warnings = [];
       const did = await took(file.name, await fromFile(file, warnings));
-      done.unshift({
-        ...did,
-        warnings: warnings.slice(0, SHOWN),
-        more: Math.max(0, warnings.length - SHOWN),
-      });
+      done.unshift({ ...did, ...shown(warnings) });
     } catch (error) {
       errors.push(error.message);
     }
@@ -75,6 +71,21 @@ async function take(files) {
   show([...done, ...unread]);
   if (errors.length) fail({ message: errors.join("\n") });
 }
+
+/** Says what is no footnote in a file that is exported, instead of what was said of it before.
+    @type {(file: string, warnings: string[]) => void} */
+export function tellExport(file, warnings) {
+  const text = `${file} is exported. What is no footnote stays as it is in the text:`;
+  const others = reports.filter((one) => one.text !== text);
+  const report = { text, ...shown(warnings), before: "", stories: [], lore: [] };
+  show(warnings.length ? [report, ...others] : others);
+}
+
+/** @type {(warnings: string[]) => Pick<Report, "warnings" | "more">} */
+const shown = (warnings) => ({
+  warnings: warnings.slice(0, SHOWN),
+  more: Math.max(0, warnings.length - SHOWN),
+});
 
 /** @type {(name: string, found: Story | Story[] | Lore) => Promise<Omit<Report, "warnings" | "more">>} */
 async function took(name, found) {
@@ -175,10 +186,13 @@ export function Imported() {
       ${
         i === 0 &&
         reports.length > 1 &&
-        html`<${Button} label=${`${reports.length - 1} more`} about="What the imports before did"
+        html`<${Button} label=${`${reports.length - 1} more`} about="What was said before"
           pressed=${isAll} onClick=${() => setAll(!isAll)} />`
       }
-      <${Button} label="Undo the import" onClick=${undo(report)} />
+      ${
+        report.stories.length + report.lore.length > 0 &&
+        html`<${Button} label="Undo the import" onClick=${undo(report)} />`
+      }
       <${Button} label="Dismiss" icon="✕" onClick=${read(report)} /></div>`,
     )}`;
 }

@@ -1,9 +1,9 @@
 // OpenDocument texts (.odt) become text, with emphasis, headings, lists, quotes and notes.
 
 import { run } from "./emphasis.js";
-import { byLines, callOf, rowOf, textIn, textOfNotes } from "./paragraphs.js";
+import { byLines, callOf, rowOf, textIn, withNotes } from "./paragraphs.js";
 import { inSigns, signFontOf } from "./symbols.js";
-import { allOf, childOf, inParts, pauses, readXml } from "./xml.js";
+import { allOf, childOf, inParts, pauses, readXml, titleIn } from "./xml.js";
 import { unzipped } from "./zip.js";
 
 /** @import { Run } from "./emphasis.js" */
@@ -22,8 +22,8 @@ import { unzipped } from "./zip.js";
 const attribute = (element, name) =>
   [...(element?.attributes ?? [])].find(({ localName }) => localName === name)?.value ?? null;
 
-/** The text of an .odt.
-    @type {(buffer: ArrayBuffer) => Promise<string>} */
+/** The title and the text of an .odt.
+    @type {(buffer: ArrayBuffer) => Promise<{title: string, text: string}>} */
 export async function fromOdt(buffer) {
   const zip = unzipped(buffer);
   const manifest = await readXml(zip, "META-INF/manifest.xml");
@@ -46,7 +46,8 @@ export async function fromOdt(buffer) {
       if (wait) await wait;
     }
   }
-  return (await textIn(reader.all)) + textOfNotes(notesOf(reader));
+  const text = withNotes(await textIn(reader.all), notesOf(reader));
+  return { title: await titleIn(zip, "meta.xml"), text };
 }
 
 /** @type {(reader: Reader, parsed: Document | null) => void} */

@@ -92,27 +92,92 @@ export function withoutBold(runs) {
   return isBold ? runs.map((one) => ({ ...one, bold: false })) : runs;
 }
 
-// Footnotes are text: [^1] where the note is called, and behind a blank line at the end a line for each.
+// Footnotes are text: [^1] where the note is called, and anywhere a line "[^1]: …" with its words. While a
+// document is read or written a call has a sign that no text has, so that a [^1] that is no call is not one.
 
-const NOTES = /\n\n((?:\[\^\d+\]: \S[^\n]*\n)*\[\^\d+\]: \S[^\n]*)$/;
-export const CALL = /\[\^(\d+)\]/g;
+const SIGN = "\uffff";
+export const CALL = /\[\^\uffff(\d+)\]/g;
+const CALLS = /\[\^([^\s[\]^*\\]+)\]/g; // in a text
+const NOTE = /^\[\^([^\s[\]^*\\]+)\]: (.*)$/s; // a line
 
-/** A text without the notes at its end, and these: none, if one of them is not called once, in their order.
-    @type {(text: string) => {body: string, notes: string[]}} */
+/** @type {(number: number) => string} */
+export const callOf = (number) => `[^${SIGN}${number}]`;
+
+/** A text without the notes that it calls, with calls as `callOf` writes them, in the order of `notes`; a
+    warning for each call without a note, and each note without a call, which stay as they are.
+    @type {(text: string) => {body: string, notes: string[], warnings: string[]}} */
 export function notesOf(text) {
-  const found = NOTES.exec(text);
-  if (!found) return { body: text, notes: [] };
-  const lines = found[1].split("\n");
-  const calls = (/** @type {string} */ part) => [...part.matchAll(CALL)].map(([, number]) => number).join();
-  const numbers = lines.map((_, i) => String(i + 1)).join();
-  const isSound = calls(text.slice(0, found.index)) === numbers && calls(found[1]) === numbers;
-  if (!isSound) return { body: text, notes: [] };
-  return { body: text.slice(0, found.index), notes: lines.map((line) => line.slice(line.indexOf(":") + 2)) };
+  if (!text.includes("[^")) return { body: text, notes: [], warnings: [] }; // as most, and long ones
+  const lines = text.replaceAll(SIGN, "").split("\n");
+  const found = lines.map((line) => NOTE.exec(line));
+  /** @type {Map<string, number>} */
+  const places = new Map();
+  for (const [i, one] of found.entries()) if (one && !places.has(one[1])) places.set(one[1], i);
+  /** @type {string[]} */
+  const notes = [];
+  const taken = new Set();
+  const warnings = new Set();
+  const marked = lines.map((line, i) => {
+    if (found[i]) return line;
+    return line.replaceAll(CALLS, (call, label) => {
+      const place = places.get(label);
+      if (place === undefined) warnings.add(`${call} has no line “${call}: …”`);
+      else taken.add(place);
+      return place === undefined ? call : callOf(notes.push(found[place]?.[2] ?? ""));
+    });
+  });
+  for (const [i, one] of found.entries())
+    if (one && !taken.has(i))
+      warnings.add(
+        taken.has(places.get(one[1]))
+          ? `another line “[^${one[1]}]: …” is before it`
+          : `[^${one[1]}] is not in the text, only its line “[^${one[1]}]: …”`,
+      );
+  return { body: without(marked, taken), notes, warnings: [...warnings] };
 }
 
-/** @type {(notes: Run[][]) => string} */
-export const textOfNotes = (notes) =>
-  notes.map((runs, i) => `${i ? "\n" : "\n\n"}[^${i + 1}]: ${textOfRuns(begun(runs), false)}`).join("");
+/** The text of lines without some of them. Where blank lines are on both sides of a gap, one goes, too.
+    @type {(lines: string[], taken: Set<number>) => string} */
+function without(lines, taken) {
+  /** @type {string[]} */
+  const kept = [];
+  for (let i = 0; i < lines.length; i++) {
+    if (!taken.has(i)) {
+      kept.push(lines[i]);
+      continue;
+    }
+    for (let next = i + 1; taken.has(next) || lines[next] === ""; next++) if (taken.has(next)) i = next;
+    if (lines[i + 1]) continue;
+    if (!kept.length) i++;
+    else if (!kept.at(-1)) kept.pop();
+  }
+  return kept.join("\n");
+}
+
+/** A document's text with its notes behind a blank line. They have the numbers that no other [^1] of the text
+    has.
+    @type {(text: string, notes: Run[][]) => string} */
+export function withNotes(text, notes) {
+  const lines = notes.map((runs, i) => `\n${callOf(i + 1)}: ${textOfRuns(begun(runs), false)}`);
+  const whole = notes.length ? `${text}\n${lines.join("")}` : text;
+  const others = new Set([...whole.matchAll(CALLS)].map(([, label]) => label));
+  let last = 0;
+  const numbers = notes.map(() => {
+    do last++;
+    while (others.has(String(last)));
+    return last;
+  });
+  return whole.replaceAll(CALL, (_, number) => `[^${numbers[number - 1] ?? number}]`);
+}
+
+/** Where a text ends before the notes at its end; null if none stand there.
+    @type {(text: string) => number | null} */
+export function endBeforeNotes(text) {
+  const lines = text.split("\n");
+  const last = lines.findLastIndex((line) => line.trim() && !NOTE.test(line));
+  const hasNotes = lines.slice(last + 1).some((line) => NOTE.test(line));
+  return hasNotes ? lines.slice(0, last + 1).join("\n").length : null;
+}
 
 /** Runs without the blanks before the first word.
     @type {(runs: Run[]) => Run[]} */
@@ -128,8 +193,5 @@ export const plainOf = (line) =>
   blockOf(line)
     .runs.map(({ text }) => text)
     .join("")
-    .replaceAll(CALL, "")
+    .replaceAll(CALLS, "")
     .trim();
-
-/** @type {(number: number) => string} */
-export const callOf = (number) => `[^${number}]`;

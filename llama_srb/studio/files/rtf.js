@@ -1,7 +1,7 @@
 // Rich text (.rtf) becomes text, with emphasis, headings, items and notes. It is read without a page.
 
 import { run } from "./emphasis.js";
-import { callOf, textIn, textOfNotes, withoutBold } from "./paragraphs.js";
+import { callOf, textIn, withNotes, withoutBold } from "./paragraphs.js";
 import { inSigns, signFontOf } from "./symbols.js";
 import { pauses } from "./xml.js";
 
@@ -12,7 +12,8 @@ import { pauses } from "./xml.js";
     where that around it goes.
     @typedef {{italic: boolean, bold: boolean, hidden: boolean, skip: number, font: number, to: To,
       around: To}} State */
-/** @typedef {"text" | "none" | "fonts" | "font" | "styles" | "style" | "label" | "note"} To */
+/** @typedef {"text" | "none" | "fonts" | "font" | "styles" | "style" | "label" | "note" | "info" |
+      "title"} To */
 
 /** @typedef {object} Reader
     @property {State} state
@@ -29,12 +30,13 @@ import { pauses } from "./xml.js";
     @property {Paragraph[]} all
     @property {Run[]} runs
     @property {string} label of an item
+    @property {string} title
     @property {number} heading
     @property {Run[][]} notes */
 
 const NONE = new Set(
   (
-    "colortbl info pict object objdata header headerl headerr headerf footer footerl footerr footerf " +
+    "colortbl pict object objdata header headerl headerr headerf footer footerl footerr footerf " +
     "ftnsep ftnsepc fldinst listtable listoverridetable revtbl rsidtbl generator themedata " +
     "colorschememapping datastore latentstyles xmlnstbl bkmkstart bkmkend nonshppict sp filetbl mmathPr " +
     "tc xe atnid atnauthor annotation atrfstart atrfend atnref atndate shprslt " +
@@ -49,7 +51,9 @@ const PLACES = {
   listtext: "label",
   pntext: "label",
   footnote: "note",
+  info: "info",
 };
+const COLLECTED = new Set(["style", "label", "font", "title"]);
 /** @type {Record<string, string>} */
 const SIGNS = {
   tab: "\t",
@@ -114,8 +118,8 @@ const charsetOf = (page) =>
     @type {(state: State) => boolean} */
 const isFont = ({ to }) => to === "font" || to === "fonts";
 
-/** The text of an .rtf.
-    @type {(buffer: ArrayBuffer) => Promise<string>} */
+/** The title and the text of an .rtf.
+    @type {(buffer: ArrayBuffer) => Promise<{title: string, text: string}>} */
 export async function fromRtf(buffer) {
   const source = new TextDecoder("latin1").decode(buffer);
   const token = /\\([a-zA-Z]+)(-?\d+)? ?|\\'([0-9a-fA-F]{2})|\\(.)|([{}])|([\r\n]+)|([^\\{}\r\n]+)/gs;
@@ -137,6 +141,7 @@ export async function fromRtf(buffer) {
     all: [],
     runs: [],
     label: "",
+    title: "",
     heading: 0,
     notes: [],
   };
@@ -158,7 +163,8 @@ export async function fromRtf(buffer) {
   }
   flushBytes(reader);
   end(reader, false);
-  return (await textIn(reader.all)) + textOfNotes(reader.notes.map(withoutEnd));
+  const text = withNotes(await textIn(reader.all), reader.notes.map(withoutEnd));
+  return { title: reader.title, text };
 }
 
 /** @type {(runs: Run[]) => Run[]} */
@@ -186,6 +192,7 @@ function group(reader, brace) {
     reader.label = reader.collected.trim();
     reader.collected = "";
   }
+  if (to === "title" && before.to === "info") reader.title = reader.collected;
   reader.state = before;
 }
 
@@ -217,6 +224,7 @@ function control(reader, word, value, isStarred) {
   else if (word === "ud") state.to = state.around;
   else if (ENDS.has(word)) end(reader);
   else if (word === "footnote" && state.to === "text") note(reader);
+  else if (word === "title" && state.to === "info") place(reader, "title");
   else if (PLACES[word]) place(reader, PLACES[word]);
   else if (NONE.has(word) || (isStarred && !STARRED.has(word))) state.to = "none";
   else if (word in SIGNS) written(reader, SIGNS[word], true);
@@ -291,7 +299,7 @@ function written(reader, text, isSign = false) {
   if (!words || hidden) return;
   if (to === "text") reader.runs.push(run(words, italic, bold));
   else if (to === "note") reader.notes.at(-1)?.push(run(words.replaceAll("\n", " "), italic, bold));
-  else if (to === "style" || to === "label" || to === "font") reader.collected += words;
+  else if (COLLECTED.has(to)) reader.collected += words;
 }
 
 /** Ends a paragraph.

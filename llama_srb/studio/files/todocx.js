@@ -24,7 +24,7 @@ export async function toDocx(title, text) {
   const paragraphs = [];
   const pause = pauses();
   for (const one of paragraphsOf(body)) {
-    paragraphs.push(paragraph(one, lists, notes.length));
+    paragraphs.push(paragraph(one, lists));
     const wait = pause();
     if (wait) await wait;
   }
@@ -72,12 +72,12 @@ const relations = (list) =>
 
 const STYLES = { heading: "Heading", quote: "Quote", bullet: "ListBullet", number: "ListNumber" };
 
-/** @type {(one: Paragraph, lists: Lists, notes: number) => string} */
-function paragraph({ kind, level, runs, spaced }, lists, notes) {
+/** @type {(one: Paragraph, lists: Lists) => string} */
+function paragraph({ kind, level, runs, spaced }, lists) {
   if (kind === "break")
-    return `<w:p>${properties("SceneBreak", spaced)}${runXml(runs, 0).replaceAll("*", DOT)}</w:p>`;
+    return `<w:p>${properties("SceneBreak", spaced)}${runXml(runs).replaceAll("*", DOT)}</w:p>`;
   const list = lists.next(kind, level);
-  const content = runXml(runs, notes);
+  const content = runXml(runs);
   if (kind === "text") return `<w:p>${spaced ? properties("SpaceBefore", false) : ""}${content}</w:p>`;
   const style = STYLES[kind] + (kind === "heading" ? level : "");
   return `<w:p>${properties(style, spaced, list)}${content}</w:p>`;
@@ -89,19 +89,19 @@ const properties = (style, spaced, list = null) =>
     list === null ? "" : `<w:numPr><w:ilvl w:val="0"/><w:numId w:val="${list}"/></w:numPr>`
   }${spaced ? `<w:spacing w:before="${BEFORE}"/>` : ""}</w:pPr>`;
 
-/** @type {(runs: Run[], notes: number) => string} */
-const runXml = (runs, notes) => runs.map((one) => lookXml(one, notes)).join("");
+/** @type {(runs: Run[]) => string} */
+const runXml = (runs) => runs.map(lookXml).join("");
 
 /** A run; where it calls a note, with the number of the note.
-    @type {(one: Run, notes: number) => string} */
-function lookXml({ text, italic, bold, literal }, notes) {
+    @type {(one: Run) => string} */
+function lookXml({ text, italic, bold, literal }) {
   /** @type {(style: string) => string} */
   const look = (style) => {
     const all = `${style && `<w:rStyle w:val="${style}"/>`}${bold ? "<w:b/>" : ""}${italic ? "<w:i/>" : ""}`;
     return all && `<w:rPr>${all}</w:rPr>`;
   };
-  const parts = notes ? text.split(CALL) : [text]; // text, number, text, …
-  return parts
+  return text
+    .split(CALL) // text, number, text, …
     .map((part, i) =>
       i % 2
         ? `<w:r>${look("FootnoteReference")}<w:footnoteReference w:id="${part}"/></w:r>`
@@ -130,7 +130,7 @@ function footnotes(notes) {
     (text, i) =>
       `<w:footnote w:id="${i + 1}"><w:p>${properties("FootnoteText")}` +
       `<w:r><w:rPr><w:rStyle w:val="FootnoteReference"/></w:rPr><w:footnoteRef/></w:r>` +
-      `<w:r><w:t xml:space="preserve"> </w:t></w:r>${runXml(runsOf(text, false), 0)}</w:p></w:footnote>`,
+      `<w:r><w:t xml:space="preserve"> </w:t></w:r>${runXml(runsOf(text, false))}</w:p></w:footnote>`,
   );
   return `${XML}<w:footnotes xmlns:w="${WORDS}">${[...lines, ...all].join("")}</w:footnotes>`;
 }

@@ -90,7 +90,7 @@ function chapterXml(about, { title, text }, notes) {
     const names = [one?.spaced && SPACED, one?.kind === "break" && "break"].filter(Boolean);
     return names.length ? ` class="${names.join(" ")}"` : "";
   };
-  const body = htmlOf(text, look, notes.length ? call : undefined) + called.join("");
+  const body = htmlOf(text, look, call) + called.join("");
   return pageXml(about, title, '<link rel="stylesheet" type="text/css" href="style.css"/>', body);
 }
 

@@ -39,6 +39,13 @@ export async function readXml(zip, part, type = "application/xml") {
   return parsed;
 }
 
+/** The title in a part about the document; "" for none. No text is refused because that part is damaged.
+    @type {(zip: Zip, part: string | undefined) => Promise<string>} */
+export async function titleIn(zip, part) {
+  const about = await readXml(zip, part).catch(() => null);
+  return allOf(about, "title")[0]?.textContent ?? "";
+}
+
 const CHUNK = 500_000; // characters that are parsed at once
 /** @type {[begin: string, end: string][]} */
 const NO_TAGS = [

@@ -3,6 +3,7 @@
 import { partsOf } from "../background/parts.js";
 import { changeParts } from "../background/reads.js";
 import { finished, leaveAll, stopAll } from "../candidates/stopping.js";
+import { endBeforeNotes } from "../files/paragraphs.js";
 import { followModel } from "../server/models.js";
 import { commit, keepSteps, placeOfCaret, recall } from "../text/history.js";
 import { changed } from "../ui/ui.js";
@@ -10,7 +11,7 @@ import { caretOf, keepCaret } from "./carets.js";
 import { fail, nameByItsWords, nameStory, refresh, say, session, setPoint } from "./session.js";
 import * as store from "./store.js";
 import { hold, take, watchTabs } from "./tabs.js";
-import { newStory, pathTo, placeAfter, shownName, withoutReturns } from "./tree.js";
+import { newStory, pathTo, placeAfter, shownName, textOf, withoutReturns } from "./tree.js";
 
 /** @import { Lore } from "../files/exchange.js" */
 /** @import { Shown } from "./session.js" */
@@ -105,7 +106,7 @@ function show(story, steps = null) {
   session.conflict = null; // the next exchange finds it again
   recall(steps);
   store.save("studio.story", story.id);
-  const caret = caretOf(story.id);
+  const caret = caretOf(story.id) ?? (story.kind === "chat" ? null : endBeforeNotes(textOf(story)));
   refresh(caret);
   if (caret !== null) setPoint(placeOfCaret());
   followModel();
