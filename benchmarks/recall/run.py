@@ -1,12 +1,14 @@
 """How often a memory finds the passage that answers a question: by words, by meaning, by both.
 
-python -m benchmarks.recall.run [MODEL.gguf …] [--stories FILE] [--tokens 200] [--only words] [--ann 50000]
+python -m benchmarks.recall.run [MODEL.gguf …] [--stories FILE] [--tokens 200] [--only words]
+    [--reranker FILE] [--ann 50000]
 
 About 400 questions of six kinds: those of questions.tsv were written by hand, the others are made by rule of
 what is installed (sources.py, rules.py), so other versions of it give other questions. Each is searched in
 one memory of all texts. A search answers a question if one of the k best chunks has the passage. --stories: a
-file of stories between <|endoftext|>, as TinyStories has them. --ann compares usearch with the exact search,
-on that many vectors near those of the chunks.
+file of stories between <|endoftext|>, as TinyStories has them. --reranker: each search once more, its first
+chunks in the order of that model. --ann compares usearch with the exact search, on that many vectors near
+those of the chunks.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,8 +34,8 @@ from llama_srb import bundled
 from llama_srb.config import Settings
 from llama_srb.engine.pool import Pool
 from llama_srb.engine.settings import EngineSettings
-from llama_srb.memory.embedding import Vectoriser
-from llama_srb.memory.one_memory import Memory
+from llama_srb.memory.embedding import Vectoriser, relevance
+from llama_srb.memory.one_memory import Memory, Ranker
 from llama_srb.memory.records import (
     NO_MODEL,
     Chunking,
@@ -57,10 +60,26 @@ def questions(some: Sequence[Text]) -> list[Question]:
 async def running(path: Path) -> AsyncIterator[EmbeddingModel]:
     """The model of a file, by an engine of its own."""
     settings = Settings(model=path, engine=bundled.engine(), ctx=8192)
-    pool = Pool(EngineSettings(settings.engine_command, path.stem, settings.engine_environment))
+    async with serving(settings) as pool:
+        yield Vectoriser.of(settings, gguf_header.read(path)).model(pool)
+
+
+@asynccontextmanager
+async def ranking(path: Path | None) -> AsyncIterator[Ranker | None]:
+    """What orders texts by the model of a file, by an engine of its own; None: there is no file."""
+    if path is None:
+        yield None
+        return
+    async with serving(Settings(model=path, engine=bundled.engine(), rerank=True)) as pool:
+        yield partial(relevance, pool)
+
+
+@asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[Pool]:
+    pool = Pool(EngineSettings(settings.engine_command, "recall", settings.engine_environment))
     async with pool:
         await pool.wait_ready()
-        yield Vectoriser.of(settings, gguf_header.read(path)).model(pool)
+        yield pool
 
 
 @asynccontextmanager
@@ -101,6 +120,15 @@ class Figures:
             for one, rank in self.ranks.items()
             if kind in ("", one.kind) and language in ("", one.language)
         ]
+
+
+async def show_each(
+    side: str, memory: Memory, asked: Sequence[Question], by: SearchBy, ranker: Ranker | None
+) -> None:
+    """A row of the search, and one of its first chunks in the reranker's order."""
+    show(side, await figures(memory, asked, by))
+    if ranker is not None:
+        show(f"{side}, reranked", await figures(memory.ranked_by(ranker), asked, by))
 
 
 async def figures(memory: Memory, asked: Sequence[Question], by: SearchBy) -> Figures:
@@ -161,14 +189,15 @@ async def main(given: argparse.Namespace) -> None:
     print(f"{len(asked)} questions, {len(some)} texts of {sum(len(one.text) for one in some):,} characters\n")
     heads = [*(f"@{k}" for k in BEST), "MRR", *(f"{kind} @5" for kind in KINDS), "de @5", "zh @5", "ms"]
     print("| side | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads))
-    if given.only == "words":
-        async with filled(NO_MODEL, given.tokens, some) as memory:
-            show("words, no model", await figures(memory, asked, "words"))
-        return
-    for path in (bundled.model(), *given.models):
-        async with running(path) as model, filled(model, given.tokens, some) as memory:
-            for by in SEARCHES:
-                show(f"{path.stem}, {by}", await figures(memory, asked, by))
+    async with ranking(given.reranker) as ranker:
+        if given.only == "words":
+            async with filled(NO_MODEL, given.tokens, some) as memory:
+                await show_each("words, no model", memory, asked, "words", ranker)
+            return
+        for path in (bundled.model(), *given.models):
+            async with running(path) as model, filled(model, given.tokens, some) as memory:
+                for by in SEARCHES:
+                    await show_each(f"{path.stem}, {by}", memory, asked, by, ranker)
     if given.ann:
         english = [one.text for one in some if one.language == "en"]
         divided = [one[i : i + 800] for one in english for i in range(0, len(one), 800)][:2000]
@@ -186,5 +215,6 @@ if __name__ == "__main__":
     parser.add_argument("--stories", type=Path, help="a file of stories")
     parser.add_argument("--tokens", type=int, default=200, help="most tokens of a chunk")
     parser.add_argument("--only", choices=["words"], help="a memory without a model, which takes a second")
+    parser.add_argument("--reranker", type=Path, metavar="FILE", help="a model that orders what is found")
     parser.add_argument("--ann", type=int, default=0, help="vectors for usearch against the exact search")
     asyncio.run(main(parser.parse_args()))
