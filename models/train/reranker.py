@@ -34,7 +34,8 @@ TEMPLATE = f"{END}{{query}}{END}{{document}}"
 RECIPE = Recipe(adam_rate=0.001, warm_until=0.03, decay_from=0.3)
 QUESTIONS = 6  # of a batch
 PASSAGES = 4  # of a question: a right one and wrong ones
-MOST = 320  # tokens of a question with a passage
+MOST = 320  # tokens of a question with a passage; more are cut
+SHORT = 170  # tokens of those that train: a batch computes as many for each of its texts as the longest has
 NAMED = ABOUT | {
     "general.name": "Reranker",
     "general.description": "Orders passages by a question; trained from the storyteller for measurements",
@@ -151,6 +152,10 @@ class Question:
     texts: list[list[int]]
     right: frozenset[int]
 
+    @property
+    def trains(self) -> bool:
+        return len(self.texts) - len(self.right) >= PASSAGES - 1 and max(map(len, self.texts)) <= SHORT
+
     def some(self, drawn: random.Random) -> list[list[int]]:
         """A right one, then wrong ones, oftener the first of them."""
         wrong = [i for i in range(len(self.texts)) if i not in self.right]
@@ -202,11 +207,14 @@ def reciprocal_ranks(model: Reranker, questions: Sequence[Question]) -> tuple[fl
 
 def train(model: Reranker, questions: list[Question], minutes: float) -> None:
     """By the clock: a busy machine gives a model that has seen less, at the same time."""
-    usable = [one for one in questions if len(one.texts) - len(one.right) >= PASSAGES - 1]
+    usable = [one for one in questions if one.trains]
     if not usable:
-        raise click.ClickException(f"none of {len(questions)} questions has {PASSAGES - 1} wrong passages")
+        raise click.ClickException(
+            f"none of {len(questions)} questions has {PASSAGES - 1} wrong passages, "
+            f"and at most {SHORT} tokens with each passage"
+        )
     feed = batches(usable, random.Random(RECIPE.seed))
-    # Muon's steps would take longer than the batches, which are small.
+    # A step of Muon takes nine times as long as a batch, on a CPU without bfloat16.
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
     begun = time.monotonic()
     with tqdm(total=100, unit="%", bar_format="{l_bar}{bar}| {elapsed}<{remaining} {postfix}") as bar:
