@@ -148,7 +148,6 @@ def export(model: Reranker, vocabulary: dict[str, Any], out: Path, type_name: st
 class Question:
     """texts: of each passage that the search found, the best first: the tokens of question and passage."""
 
-    kind: str
     texts: list[list[int]]
     right: frozenset[int]
 
@@ -173,7 +172,7 @@ def read(file: Path, tokenizer: Tokenizer, most: int) -> tuple[list[Question], l
             asked = [0, *tokenizer.encode(one["question"]).ids, 0]
             passages = tokenizer.encode_batch(one["passages"])
             texts = [(asked + passage.ids)[:most] for passage in passages]
-            kept[one["held_out"]].append(Question(one["kind"], texts, frozenset(one["right"])))
+            kept[one.get("held_out", False)].append(Question(texts, frozenset(one["right"])))
     return kept
 
 
@@ -252,8 +251,9 @@ def main(pairs: Path, body: Path, out: Path, minutes: float, layers: int, thread
     tokenizer = byte_level(models.BPE(**vocabulary))
     training, held_out = read(pairs, tokenizer, min(MOST, model.shape.context))
     train(model, training, minutes)
-    before, after = reciprocal_ranks(model, held_out[:: max(1, len(held_out) // 200)])
-    print(f"{len(training)} questions; others: MRR {after:.3f}, by the search {before:.3f}")
+    if held_out:
+        before, after = reciprocal_ranks(model, held_out[:: max(1, len(held_out) // 200)])
+        print(f"{len(training)} questions; others: MRR {after:.3f}, by the search {before:.3f}")
     export(model, vocabulary, out)
 
 
