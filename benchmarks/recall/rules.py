@@ -15,14 +15,16 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 from benchmarks.recall.sources import Text
 
-WANTED = {  # questions by kind, and by the texts' kind and language
+Wanted: TypeAlias = Mapping[str, Mapping[tuple[str, str], int]]
+"""Questions by kind, and by the texts' kind and language."""
+WANTED: Wanted = {
     "exact": {
         ("docs", "en"): 25, ("manual", "en"): 20, ("package", "en"): 15, ("manual", "de"): 15,
         ("manual", "zh"): 12,
@@ -73,8 +75,8 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def made(texts: Sequence[Text]) -> list[Question]:
-    """The questions of all rules."""
+def made(texts: Sequence[Text], wanted: Wanted = WANTED) -> list[Question]:
+    """The questions of all rules, so many of each."""
     languages = {one.language for one in texts}
     common = {name: _common(one for one in texts if one.language == name) for name in languages}
     whole = "\n".join(plain(one.text) for one in texts)
@@ -90,8 +92,8 @@ def made(texts: Sequence[Text]) -> list[Question]:
         return whole.count(plain(one.passage)) == 1
 
     found = list[Question]()
-    for kind, wanted in WANTED.items():
-        for (of, language), count in wanted.items():
+    for kind, counts in wanted.items():
+        for (of, language), count in counts.items():
             some = [one for one in texts if (one.kind, one.language) == (of, language)]
             asked = [q for one in some for q in RULES[kind](one, common[language])]
             found += _spread([q for q in asked if is_fit(q)], count)

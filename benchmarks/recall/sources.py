@@ -63,11 +63,17 @@ def _docs() -> Iterator[Text]:
 def _packages() -> Iterator[Text]:
     for name in PACKAGES.split():
         try:
-            found = metadata.metadata(name)
+            found = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
-        if isinstance(text := found.get_payload() or found["Description"], str):
-            yield Text(f"package/{name}", text, "package")
+        yield from described(name, found)
+
+
+def described(name: str, package: metadata.Distribution) -> Iterator[Text]:
+    """The description of a package, if it has one."""
+    found = package.metadata
+    if isinstance(text := found.get_payload() or found["Description"], str):
+        yield Text(f"package/{name}", text, "package")
 
 
 def _manuals() -> Iterator[Text]:
@@ -75,11 +81,12 @@ def _manuals() -> Iterator[Text]:
         folder = MANUALS if language == "en" else MANUALS / language
         for name in names.split():
             for path in sorted(folder.glob(f"man[158]/{name}.[158].gz"))[:1]:
-                if text := _shown(path):
+                if text := shown(path):
                     yield Text(f"manual/{language}/{name}", text, "manual", language[:2])
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
+    """A manual page as plain text; empty: it cannot be shown."""
     command = ["man", "--no-hyphenation", "--no-justification", "-P", "cat", str(path)]
     plain = {"MANWIDTH": "100", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": "", "GROFF_NO_SGR": "1"}
     environment = {**os.environ, **plain}

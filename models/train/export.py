@@ -40,6 +40,7 @@ NAMES = {
     "attn_norm.weight": "attn_norm.weight",
     "ffn_norm.weight": "ffn_norm.weight",
 }
+TURNED = (".weights.q", ".weights.k")
 OUTSIDE = {"embedding.weight": "token_embd.weight", "output_norm.weight": "output_norm.weight"}
 
 
@@ -49,17 +50,21 @@ def interleaved(matrix: Matrix, heads: int) -> Matrix:
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(matrix.shape))
 
 
+def gguf_name(name: str) -> str:
+    """GGUF's name of a tensor."""
+    if name in OUTSIDE:
+        return OUTSIDE[name]
+    _, block, inside = name.split(".", 2)
+    return f"blk.{block}.{NAMES[inside]}"
+
+
 def tensors(state: dict[str, torch.Tensor], shape: Shape) -> dict[str, Matrix]:
     """GGUF's names and float32 values of a model's state."""
     found = {}
     for name, value in state.items():
         matrix = value.float().cpu().numpy()
-        if name in OUTSIDE:
-            found[OUTSIDE[name]] = matrix
-            continue
-        _, block, inside = name.split(".", 2)
-        turned = inside in ("weights.q", "weights.k")
-        found[f"blk.{block}.{NAMES[inside]}"] = interleaved(matrix, shape.heads) if turned else matrix
+        turned = name.endswith(TURNED)
+        found[gguf_name(name)] = interleaved(matrix, shape.heads) if turned else matrix
     return found
 
 
@@ -93,6 +98,19 @@ def add_vocabulary(writer: GGUFWriter, model: dict[str, Any]) -> None:
     writer.add_add_bos_token(True)
 
 
+def write(writer: GGUFWriter, found: dict[str, Matrix], kind: GGMLQuantizationType) -> None:
+    """Ends the file: matrices in this type, all else in F32."""
+    for name, matrix in found.items():
+        if matrix.ndim == 1:
+            writer.add_tensor(name, matrix)
+        else:
+            writer.add_tensor(name, quantize(matrix, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def export(
     checkpoint: Path, tokenizer: Path, out: Path, type_name: str = "q8_0", about: dict[str, str] = ABOUT
 ) -> None:
@@ -103,15 +121,7 @@ def export(
     writer = GGUFWriter(out, "llama")
     add_fields(writer, about, shape, file_type)
     add_vocabulary(writer, json.loads(tokenizer.read_text(encoding="utf-8"))["model"])
-    for name, matrix in tensors(saved["model"], shape).items():
-        if matrix.ndim == 1:
-            writer.add_tensor(name, matrix)
-        else:
-            writer.add_tensor(name, quantize(matrix, kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write(writer, tensors(saved["model"], shape), kind)
 
 
 @click.command()

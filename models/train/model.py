@@ -68,14 +68,23 @@ class Block(nn.Module):
         """One product for matrices that share their input, each still a parameter of its own for Muon."""
         return F.linear(x, torch.cat([self.weights[name] for name in names])).chunk(len(names), dim=-1)
 
-    def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        batch, length, width = x.shape
+    def forward(
+        self, x: Tensor, turns: Tensor, seen: Tensor | None = None, rows: int | None = None
+    ) -> Tensor:
+        """seen: what is seen, (batch, 1, 1 or length, length); None: each position and those before it.
+
+        rows: how many of the first positions are computed; None: all.
+        """
+        batch, length, _ = x.shape
         q, k, v = (
             part.view(batch, length, self.heads, -1).transpose(1, 2)
             for part in self.project(self.attn_norm(x), "q", "k", "v")
         )
-        mixed = F.scaled_dot_product_attention(rotate(q, turns), rotate(k, turns), v, is_causal=True)
-        x = x + F.linear(mixed.transpose(1, 2).reshape(batch, length, width), self.weights["o"])
+        x, q = x[:, :rows], q[:, :, :rows]
+        mixed = F.scaled_dot_product_attention(
+            rotate(q, turns[:, :rows]), rotate(k, turns), v, attn_mask=seen, is_causal=seen is None
+        )
+        x = x + F.linear(mixed.transpose(1, 2).reshape(x.shape), self.weights["o"])
         gate, up = self.project(self.ffn_norm(x), "gate", "up")
         return x + F.linear(F.silu(gate) * up, self.weights["down"])
 

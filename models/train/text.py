@@ -18,11 +18,17 @@ def stories(files: list[Path]) -> list[str]:
     return [part for part in parts if part]
 
 
-def train_tokenizer(texts: list[str], vocabulary: int) -> Tokenizer:
-    """Byte-level BPE with GPT-2's splitting, which llama.cpp knows as the pre-tokenizer 'gpt-2'."""
-    tokenizer = Tokenizer(models.BPE())
+def byte_level(model: models.BPE) -> Tokenizer:
+    """A BPE with GPT-2's splitting, which llama.cpp knows as the pre-tokenizer 'gpt-2'."""
+    tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def train_tokenizer(texts: list[str], vocabulary: int) -> Tokenizer:
+    """Byte-level BPE of the words in `texts`."""
+    tokenizer = byte_level(models.BPE())
     alphabet = pre_tokenizers.ByteLevel.alphabet()  # all 256 bytes: no text is unknown
     trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=[END], initial_alphabet=alphabet)
     tokenizer.train_from_iterator(texts, trainer)

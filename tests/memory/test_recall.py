@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 
 from benchmarks.recall.rules import plain
 from benchmarks.recall.run import approximate, figures, filled, near_chunks, questions
@@ -28,7 +29,7 @@ async def test_words_find_most_and_usearch_is_measured() -> None:
     some = [one for one in texts() if one.kind in ("own", "docs")]
     asked = questions(some)
     async with filled(NO_MODEL, 200, some) as memory:
-        found = await figures(memory, asked, "words")
+        found = await figures(partial(memory.search, k=10, by="words"), asked)
     assert found.hit(5) >= 0.6
     assert found.hit(5, "exact") >= 0.7
     assert found.hit(1) <= found.mrr <= found.hit(10)

@@ -5,6 +5,7 @@ Only these tests need `pip install .[train]`.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,39 @@ def test_a_model_of_sums_has_a_token_for_each_digit(trainer: Any, tmp_path: Path
         tokens = engine.ask("tokenize", text=texts[0], add_special=True)[-1]["tokens"]
     assert tokens == trainer.encode(tokenizer, texts[:1])[0].tolist()
     assert len(tokens) == len(texts[0])  # a byte each and the first one, but for "so"
+
+
+PAIR = {
+    "kind": "exact",
+    "right": [1],
+    "question": "Who was it?",
+    "passages": ["A ship.", "It was Finn.", "No.", "A fox."],
+}
+
+
+def test_a_reranker_is_the_body_without_its_mask_and_llama_cpp_computes_its_head(
+    trainer: Any, tmp_path: Path
+) -> None:
+    import reranker
+
+    run = start(trainer, tmp_path)
+    run.save("best")
+    trainer.export(tmp_path / "best.pt", tmp_path / "tokenizer.json", tmp_path / "body.gguf", "f32")
+    model, vocabulary = reranker.read_body(tmp_path / "body.gguf")
+    body = run.model.state_dict()
+    assert all(torch.equal(body[name], one) for name, one in model.state_dict().items() if name in body)
+    tokenizer = reranker.byte_level(reranker.models.BPE(**vocabulary))
+    lines = [PAIR, PAIR | {"held_out": True}]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(one) for one in lines))
+    training, held_out = reranker.read(tmp_path / "pairs.jsonl", tokenizer, model.shape.context)
+    before = model.rank(training[0].texts).tolist()
+    reranker.train(model, training, minutes=0.02)
+    after = model.rank(training[0].texts).tolist()
+    assert before == [before[0]] * 4  # the head starts with zeros
+    assert after[1] == max(after)
+    reranker.export(model, vocabulary, tmp_path / "r.gguf", "f32")
+    with Engine(tmp_path / "r.gguf", "-t", "1") as engine:
+        told = engine.ask("rerank", query=PAIR["question"], documents=PAIR["passages"])
+    found = [event["embedding"][0] for event in told if event["event"] == "embedding"]
+    assert found == pytest.approx(after, abs=1e-3)
+    assert reranker.reciprocal_ranks(model, held_out) == (0.5, 1.0)
