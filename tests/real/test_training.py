@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from llama_srb.models import gguf_header
 from models.figures import STORY, Engine
 from tests.support.places import ROOT
 
@@ -122,8 +123,8 @@ def test_a_model_of_sums_has_a_token_for_each_digit(trainer: Any, tmp_path: Path
     out = tmp_path / "sums.gguf"
     trainer.export(tmp_path / "best.pt", tmp_path / "tokenizer.json", out, about=arithmetic.NAMED)
     assert out.stat().st_size < 300_000
+    assert gguf_header.read(out).name == "Sums"
     with Engine(out, "-c", "128", "-t", "1") as engine:
-        assert engine.ready["model"]["name"] == "Sums"
         tokens = engine.ask("tokenize", text=texts[0], add_special=True)[-1]["tokens"]
     assert tokens == trainer.encode(tokenizer, texts[:1])[0].tolist()
     assert len(tokens) == len(texts[0])  # a byte each and the first one, but for "so"
