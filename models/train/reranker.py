@@ -119,10 +119,7 @@ def named(model: Reranker) -> dict[str, Matrix]:
     found = tensors({name: one for name, one in state.items() if name not in HEAD}, model.shape)
     found["enc.output_norm.weight"] = found.pop("output_norm.weight")
     for i in range(model.shape.layers):
-        for whole, parts in {
-            "attn_qkv": ("attn_q", "attn_k", "attn_v"),
-            "ffn_up": ("ffn_gate", "ffn_up"),
-        }.items():
+        for whole, parts in FUSED.items():
             some = [found.pop(f"blk.{i}.{part}.weight") for part in parts]
             found[f"blk.{i}.{whole}.weight"] = np.concatenate(some)
     return found | {HEAD[name]: state[name].numpy() for name in HEAD}
