@@ -110,17 +110,32 @@ static std::vector<llama_token> tokenize_pair(const std::string & query, const s
     return tokens;
 }
 
-// A document that is too long with its query is cut if the request wants that, at its end unless truncation_side is left.
+// The end of a text: its last n tokens, if it has more.
+static std::string end_of_text(const std::string & text, int32_t n, const model_facts & facts) {
+    auto tokens = common_tokenize(facts.vocab, text, false, false);
+    if ((int32_t) tokens.size() <= n) {
+        return text;
+    }
+    tokens.erase(tokens.begin(), tokens.end() - n);
+    return common_detokenize(facts.vocab, tokens, false);
+}
+
+// If the request wants that, a query loses its beginning where it leaves a document less than half of the context, and a
+// document that is too long with its query its end, or with truncation_side left its beginning.
 static void parse_rerank(command & c, const json & body, const command_facts & facts) {
     if (!facts.embedding.ranks()) {
         invalid(
             "",
             "this model ranks no documents: its file has no head, or it was not loaded with --pooling rank");
     }
-    const std::string query = body["query"].get<std::string>();
     const bool        cuts  = body.value("truncate", false);
     const bool        left  = body.value("truncation_side", "right") == "left";
     const int32_t     n_max = facts.embedding.n_max;
+    const std::string given = body["query"].get<std::string>();
+    const std::string query = cuts ? end_of_text(given, n_max / 2, facts) : given;
+    if (const size_t n = tokenize_pair(query, "", facts).size(); n >= (size_t) n_max) {
+        exceed_context("query", "query has " + std::to_string(n) + " tokens; it", (int64_t) n, n_max);
+    }
     for (const json & document : body["documents"]) {
         const std::string name = "documents[" + std::to_string(c.texts.size()) + "]";
         std::string       text = document.get<std::string>();
