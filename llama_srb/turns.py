@@ -11,13 +11,14 @@ One = TypeVar("One")
 class Turns(Generic[One]):
     """Those who work and those who wait, by client. most: how many may work at once; of_a_client: of one.
 
-    The next turn goes to the client with the least work, of these to the one that has waited longest.
+    The next turn goes to the client with the least work, of these to the one that has come, or whose last
+    turn has ended, longest ago.
     """
 
     def __init__(self, most: int, of_a_client: int) -> None:
         self._most, self._of_a_client = most, of_a_client
         self.working: Counter[str] = Counter()
-        self.waiting: dict[str, deque[One]] = {}  # the client that has got a turn last is the last
+        self.waiting: dict[str, deque[One]] = {}  # the client whose turn was last is the last
 
     def wait(self, client: str, one: One) -> None:
         self.waiting.setdefault(client, deque()).append(one)
@@ -39,3 +40,5 @@ class Turns(Generic[One]):
         """One of this client has ended its work."""
         self.working[client] -= 1
         self.working += Counter()  # drops clients without work
+        if client in self.waiting:  # who has come meanwhile is first
+            self.waiting[client] = self.waiting.pop(client)

@@ -15,6 +15,7 @@ from llama_srb.memory.documents import READERS, READERS_OF_A_CLIENT, Documents
 from llama_srb.memory.one_memory import Memory
 from llama_srb.memory.records import Chunking, FileStore, MemorySettings
 from llama_srb.memory.slots import Slots
+from llama_srb.turns import Turns
 from tests.support.documents import PDF, pdf
 from tests.support.memory import WordModel
 from tests.support.processes import children
@@ -46,6 +47,19 @@ def measured(patched: pytest.MonkeyPatch) -> Iterator[list[float]]:
     with patched.context() as patch:
         patch.setattr(asyncio.Handle, "_run", timed)
         yield steps
+
+
+def test_who_comes_during_a_turn_is_before_the_rest_of_its_client() -> None:
+    turns = Turns[int](1, 1)
+    for i in range(3):
+        turns.wait("many", i)
+    order = list[str]()
+    while (begun := turns.begin()) is not None:
+        order.append(begun[0])
+        if len(order) == 1:
+            turns.wait("new", 0)
+        turns.end(begun[0])
+    assert order == ["many", "new", "many", "many"]
 
 
 class ServedModel(WordModel):
@@ -95,7 +109,9 @@ async def test_no_client_waits_for_the_documents_of_another() -> None:
     assert children() == before, "a client that leaves ends its readers"
 
 
-async def test_slots_go_to_the_client_with_the_least_work_then_to_the_longest_wait() -> None:
+async def test_slots_go_to_the_client_with_the_least_work_then_to_the_one_without_a_turn_for_longest() -> (
+    None
+):
     slots, order, leaves = Slots(2, 1), list[str](), dict[str, asyncio.Event]()
 
     async def work(name: str) -> None:
@@ -107,7 +123,7 @@ async def test_slots_go_to_the_client_with_the_least_work_then_to_the_longest_wa
     names = ["a1", "a2", "a3", "b1", "b2", "c1"]
     tasks = {name: asyncio.create_task(work(name)) for name in names}
     await asyncio.sleep(0)
-    for name, begun in (("a1", "a2"), ("b1", "b2"), ("a2", "c1"), ("c1", "a3")):
+    for name, begun in (("a1", "c1"), ("b1", "a2"), ("c1", "b2"), ("a2", "a3")):
         leaves[name].set()
         await tasks[name]
         await until(lambda begun=begun: order[-1] == begun)  # type: ignore[misc]
@@ -116,7 +132,7 @@ async def test_slots_go_to_the_client_with_the_least_work_then_to_the_longest_wa
     await asyncio.wait(tasks.values())
     async with slots.slot("d"), slots.slot("e"):
         pass
-    assert order == ["a1", "b1", "a2", "b2", "c1", "a3"]
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 async def test_a_memory_reads_and_writes_for_the_clients_in_turn(tmp_path: Path) -> None:
