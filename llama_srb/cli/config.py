@@ -12,7 +12,7 @@ import click
 from llama_srb import config, tasks
 from llama_srb.config import Settings, SettingsError, folders
 from llama_srb.memory import tables
-from llama_srb.memory.embedding import Vectoriser
+from llama_srb.memory.embedding import Vectoriser, check_reranker
 from llama_srb.memory.records import NO_MODEL, Facts, FileStore, MemorySettings, MemoryUnusable
 from llama_srb.memory.stores.sqlite import SqliteStore
 from llama_srb.models import cache, defaults, fingerprint, gguf_header
@@ -103,15 +103,24 @@ def _examine_files(checked: _Checked, path: Path) -> None:
 
 
 def _faults_of_memory(memory: MemorySettings, checked: Iterable[_Checked]) -> Iterator[str]:
-    """Whether its model takes its chunks, and is that of the vectors that its file has."""
+    """Whether its model takes its chunks, and is that of the vectors in its file; and its reranker ranks."""
+    known = {
+        name: (one.settings, one.file)
+        for one in checked
+        if one.file is not None and not one.faults
+        for name in one.settings.model_names
+    }
     try:
+        if memory.reranker in known:
+            settings, file = known[memory.reranker]
+            check_reranker(memory, settings, gguf_header.read(file))
         if memory.embedding_model is None:
             facts = NO_MODEL.facts(memory)
         else:
-            one = next(one for one in checked if memory.embedding_model in one.settings.model_names)
-            if one.faults or one.file is None:
+            if memory.embedding_model not in known:
                 return
-            vectoriser = Vectoriser.of(one.settings, gguf_header.read(one.file))
+            settings, file = known[memory.embedding_model]
+            vectoriser = Vectoriser.of(settings, gguf_header.read(file))
             vectoriser.check(memory)
             facts = vectoriser.facts(memory)
         if isinstance(memory.store, FileStore) and memory.store.path.exists():

@@ -27,7 +27,8 @@ from llama_srb.request.values import MAX_EMBEDDED, RequestError, is_text, switch
 PROBABILITIES = frozenset({"qwen3", "qwen3vl"})
 """Architectures whose head gives a probability: llama.cpp draws yes against no."""
 LLAMACPP, COHERE = frozenset({"/reranking", "/v1/reranking"}), frozenset({"/v2/rerank"})
-NOT_USED = frozenset({"user", "rank_fields", "max_chunks_per_doc", "max_tokens_per_doc", "priority"})
+NOT_USED = frozenset({"user", "priority"})
+WITHOUT_EFFECT = frozenset({"rank_fields", "max_chunks_per_doc", "max_tokens_per_doc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ _READERS: Mapping[str, Reader] = {
 
 def parse(body: Mapping[str, Any], path: str, *, strict: bool = False) -> RerankRequest:
     """Reads a body as a request; RequestError if a field is wrong."""
-    used = {name: value for name, value in body.items() if name not in NOT_USED}
+    used = {name: value for name, value in body.items() if name not in NOT_USED | WITHOUT_EFFECT}
+    idle = [name for name in body if name in WITHOUT_EFFECT and body[name] is not None]
     given = read_fields(used, _READERS, required="query", strict=strict)
     tei = "texts" in given
     if tei == ("documents" in given):
@@ -114,7 +116,7 @@ def parse(body: Mapping[str, Any], path: str, *, strict: bool = False) -> Rerank
         given.get("truncation_direction", "right").lower(),
         given.get("raw_scores", False) if tei else form == "llamacpp",
         form,
-        given["warnings"],
+        (*given["warnings"], *(f"{name} has no effect here" for name in idle)),
     )
 
 

@@ -45,6 +45,7 @@ class Vectoriser:
     width: int
     context: int | None
     is_made_to_embed: bool = False
+    ranks: bool = False
 
     @classmethod
     def of(cls, settings: Settings, info: ModelInfo) -> Self:
@@ -55,6 +56,7 @@ class Vectoriser:
             _width(info),
             info.context,
             info.metadata.get(f"{info.architecture}.pooling_type") in EMBEDDING_POOLINGS,
+            ranks(settings, info),
         )
 
     def facts(self, memory: MemorySettings) -> Facts:
@@ -62,7 +64,12 @@ class Vectoriser:
         return Facts(self.name, self.fingerprint, self.width, memory.chunking, memory.passage_prefix)
 
     def check(self, memory: MemorySettings) -> None:
-        """MemoryUnusable if the model cannot take the chunks of this memory."""
+        """MemoryUnusable if the model cannot take the chunks of this memory, or makes no vectors."""
+        if self.ranks:
+            raise MemoryUnusable(
+                f"memories.{memory.name}.embedding_model is {self.name}, which ranks documents and makes no "
+                f"vectors; it may be the memory's reranker"
+            )
         tokens = memory.chunking.tokens
         spare = SPARE + len(memory.passage_prefix.encode())
         if self.context is not None and tokens > (most := self.context - spare):
@@ -89,9 +96,14 @@ class Vectoriser:
         )
 
 
+def ranks(settings: Settings, info: ModelInfo) -> bool:
+    """Whether a model ranks documents, and does nothing else: its file says so, or the setting."""
+    return settings.rerank or info.metadata.get(f"{info.architecture}.pooling_type") == RANKS
+
+
 def check_reranker(memory: MemorySettings, settings: Settings, info: ModelInfo) -> None:
     """MemoryUnusable if a memory's reranker is a model that does not rank."""
-    if not (settings.rerank or info.metadata.get(f"{info.architecture}.pooling_type") == RANKS):
+    if not ranks(settings, info):
         raise MemoryUnusable(
             f"memories.{memory.name}.reranker is {memory.reranker}, which ranks no documents: its file does "
             f"not say so; write rerank = true in [models.{memory.reranker}] if it has a head"

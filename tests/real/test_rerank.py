@@ -73,6 +73,13 @@ def test_a_document_that_is_too_long_is_refused_or_cut(engine: Lines) -> None:
     assert left.named("embedding")[0]["embedding"] != right.named("embedding")[0]["embedding"]
 
 
+def test_a_query_that_is_too_long_is_refused_by_name_or_loses_its_beginning(engine: Lines) -> None:
+    long = {"op": "rerank", "query": "dog " * 3 * CONTEXT + "cat", "documents": ["cat", "ship"]}
+    error, cut = engine.answers(engine.send(long, long | {"truncate": True}))
+    assert (error.events[-1]["code"], error.events[-1]["param"]) == ("context_exceeded", "query")
+    assert [event["count"] <= CONTEXT for event in cut.named("embedding")] == [True, True]
+
+
 def test_models_without_a_head_say_so(tmp_path: Path, engine: Lines) -> None:
     run = subprocess.run(
         (BINARY, "-m", STORYTELLER, "--pooling", "rank"),
@@ -190,13 +197,26 @@ def test_a_memory_is_ordered_by_its_reranker(engine: Lines, model: Path, tmp_pat
     assert all("words" in one["scores"] for one in found)
 
 
-def test_a_reranker_that_does_not_rank_is_refused_at_the_start(model: Path, tmp_path: Path) -> None:
-    run = subprocess.run(
-        (sys.executable, ROOT / "api.py", "--port", "0", "--config", configured(tmp_path, model, "teller")),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert run.returncode == 2
-    assert "memories.notes.reranker is teller, which ranks no documents" in run.stderr
+UNFIT = {
+    "reranker": "memories.notes.reranker is teller, which ranks no documents",
+    "embedding_model": "memories.notes.embedding_model is ranker, which ranks documents and makes no vectors",
+}
+
+
+@each_row(("setting", "said"), UNFIT.items(), ids=UNFIT)
+def test_a_model_that_does_not_fit_a_memory_is_refused_at_the_start_and_before(
+    model: Path, tmp_path: Path, setting: str, said: str
+) -> None:
+    file = Path(configured(tmp_path, model, "ranker" if setting == "embedding_model" else "teller"))
+    if setting == "embedding_model":
+        file.write_text(file.read_text().replace("embedding_model = false", 'embedding_model = "ranker"'))
+    for command in (("serve", "--port", "0", "--config", file), ("config", "check", file)):
+        run = subprocess.run(
+            (sys.executable, "-m", "llama_srb.cli", *command),
+            cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert run.returncode != 0
+        assert said in " ".join((run.stdout + run.stderr).split())
 
 
 TEMPLATE = "<|im_start|>Query: {query}\nText: {document}\nIs it an answer?<|im_end|>"

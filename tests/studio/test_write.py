@@ -159,6 +159,7 @@ def test_a_reroll_in_mid_stream_cancels_the_replaced_candidates(page: Page) -> N
     settings(page, **LONG)
     streaming(page)
     page.get_by_role("button", name="Pin").first.click()
+    expect(page.locator(".card.pinned")).to_have_count(1)
     page.get_by_role("button", name="Reroll").click()
     page.get_by_role("button", name="3 earlier").click()
     expect(cards(page)).to_have_count(7)

@@ -14,7 +14,7 @@ from typing import TypeVar
 from ..words import terms_of
 
 T = TypeVar("T")
-POOL, MOST_POOL = 4, 400  # chunks that are compared: so many times k, at most
+POOL, MOST_POOL = 4, 200  # chunks that are compared: so many times k, at most: in a tenth of a second
 
 
 def pool_of(k: int) -> int:
@@ -23,7 +23,11 @@ def pool_of(k: int) -> int:
 
 
 def different(ranked: Sequence[T], k: int, diversity: float, text_of: Callable[[T], str]) -> list[T]:
-    """k of these, best first. diversity: 0 is the rank alone, 1 only how little is there already."""
+    """k of these, best first. diversity: 0 is the rank alone, 1 only how little is there already.
+
+    Those behind the first MOST_POOL follow by their rank.
+    """
+    ranked, rest = ranked[:MOST_POOL], ranked[MOST_POOL:]
     words = [set(terms_of(text_of(one))) for one in ranked]
     nearest, left, taken = [0.0] * len(ranked), list(range(len(ranked))), list[T]()
     while left and len(taken) < k:
@@ -32,7 +36,7 @@ def different(ranked: Sequence[T], k: int, diversity: float, text_of: Callable[[
         taken.append(ranked[best])
         for i in left:
             nearest[i] = max(nearest[i], _likeness(words[best], words[i]))
-    return taken
+    return [*taken, *rest[: k - len(taken)]]
 
 
 def _likeness(one: set[int], other: set[int]) -> float:
