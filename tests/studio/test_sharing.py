@@ -50,7 +50,9 @@ def kept(server: Server) -> list[tuple[str, str]]:
 def until(is_so: Callable[[], bool], page: Page) -> None:
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while not is_so():
-        assert time.monotonic() < deadline
+        if time.monotonic() > deadline:
+            said = page.locator(".saved").get_attribute("title")
+            pytest.fail(f"the page says {said!r}, and its text is {editor(page).input_value()[:200]!r}")
         page.wait_for_timeout(50)
 
 
@@ -153,6 +155,7 @@ def test_a_version_of_this_device_whose_answer_was_lost_is_no_other_devices(
     phone.route("**/v1/stories/*", unheard)
     go(phone, "Control+Home")
     phone.keyboard.type("Well. ")
+    expect(editor(phone)).to_have_value("Well. Once")
     phone.wait_for_timeout(700)
     learn(phone)
     until(lambda: "Well. " in stored(keeper, "The fox"), phone)
@@ -167,6 +170,20 @@ def test_a_version_of_this_device_whose_answer_was_lost_is_no_other_devices(
     expect(phone.get_by_role("alert")).to_have_count(0)
     learn(laptop)
     expect(editor(laptop)).to_have_value("Once upon")
+
+
+def test_an_answer_that_never_comes_stops_only_its_own_round(visit: Visit, keeper: Server) -> None:
+    """As after a sleep: the connection is dead, and nothing says so."""
+    phone, laptop = two(visit, keeper)
+    laptop.add_init_script("const { timeout } = AbortSignal; AbortSignal.timeout = (ms) => timeout(ms / 100);")
+    laptop.reload()
+    expect(editor(laptop)).to_have_value("Once")
+    held: list[Route] = []
+    laptop.route(re.compile("/v1/stories|/health"), lambda route: held.append(route), times=2)
+    write(phone, "Once upon a time")
+    learn(laptop)
+    expect(editor(laptop)).to_have_value("Once upon a time")
+    assert len(held) == 2
 
 
 def without_etag(route: Route) -> None:

@@ -16,6 +16,7 @@ export class ApiError extends Error {
   }
 }
 
+const ANSWER_MS = 60_000; // for a short answer: a line that has died, as in a sleep, says nothing
 const KEY = "studio.key";
 export const key = () => localStorage.getItem(KEY) ?? "";
 /** @type {(value: string) => void} */
@@ -39,8 +40,16 @@ export async function send(method, path, body, signal, more = {}) {
   throw new ApiError(response.status, answer?.error);
 }
 
-/** @type {(method: string, path: string, body?: object, signal?: AbortSignal) => Promise<any>} */
-export const call = async (method, path, body, signal) => (await send(method, path, body, signal)).json();
+/** Whether an error says that the server, or the way to it, does not answer.
+    @type {(error: Error) => boolean} */
+export const isAway = (error) => error instanceof TypeError || error.name === "TimeoutError"; // those of fetch
+
+/** The JSON of an answer. Without a signal a GET or a DELETE, whose answers are short, is given up in time.
+    @type {(method: string, path: string, body?: object, signal?: AbortSignal) => Promise<any>} */
+export async function call(method, path, body, signal) {
+  const bound = method === "POST" ? undefined : AbortSignal.timeout(ANSWER_MS);
+  return (await send(method, path, body, signal ?? bound)).json();
+}
 
 /** The events of a request, in the batches in which they arrive; ApiError when it is refused.
     @type {(body: object, signal?: AbortSignal, path?: string) => AsyncGenerator<StreamEvent[], void>} */

@@ -13,6 +13,7 @@ import { later } from "./sync.js";
 
 const EVERY_MS = 3000;
 const AWAY_MS = 1000; // while it is away
+const LOOK_MS = 30_000; // for its answer
 const OUTAGES = ["engine_died", "unavailable", "shutting_down"]; // codes of errors that end by themselves
 
 /** @type {{state: string, needsKey: boolean, refused: boolean, counts: boolean, engine: any}} */
@@ -46,7 +47,8 @@ function overcome() {
 
 async function look() {
   try {
-    const response = await fetch("health", { cache: "no-store" });
+    const signal = AbortSignal.timeout(LOOK_MS);
+    const response = await fetch("health", { cache: "no-store", signal });
     return (await response.json()).status;
   } catch {
     return "away";

@@ -16,10 +16,11 @@ import { duties } from "../story/tabs.js";
 import { checkFormat, hashed, isUnnamed, newId, shownName, textOf, titled } from "../story/tree.js";
 import { commit } from "../text/history.js";
 import { changed } from "../ui/ui.js";
-import { call, send } from "./api.js";
+import { call, isAway, send } from "./api.js";
 
 const EVERY_MS = 10_000; // to learn of other devices
 const QUIET_MS = 2000; // after a change, until it is sent
+const STORY_MS = 300_000; // for an answer with a story, which may be long, and its line slow
 const PATH = "v1/stories";
 const CHANGED = 412; // the server's answer where a story has another version by now
 
@@ -80,8 +81,10 @@ async function round(isNow = false) {
   if (sharing.on !== false) later(next);
 }
 
-/** @type {(error: Error) => boolean} */
-const isAway = (error) => error instanceof TypeError; // that of fetch
+/** @type {(method: string, id: string, story?: object, condition?: Record<string, string>) => Promise<Response>} */
+const exchanged = (method, id, story, condition) =>
+  send(method, `${PATH}/${id}`, story, AbortSignal.timeout(STORY_MS), condition);
+
 /** @type {(error: Error) => string} */
 const messageOf = (error) => (isAway(error) ? "the server does not answer" : error.message);
 
@@ -166,7 +169,7 @@ async function put(head, version) {
   /** @type {Record<string, string>} */
   const condition = version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
   await noteSent(story);
-  const response = await send("PUT", `${PATH}/${id}`, light(story), undefined, condition);
+  const response = await exchanged("PUT", id, light(story), condition);
   const entry = await response.json();
   if (trashed) await call("DELETE", `${PATH}/${id}`);
   await keepBase(id, at, entry.version);
@@ -233,7 +236,7 @@ async function fetchStory(entry, head) {
 
 /** @type {(entry: Listed) => Promise<{story: Story, version: string}>} */
 async function load({ id, version: listed }) {
-  const response = await send("GET", `${PATH}/${id}`);
+  const response = await exchanged("GET", id);
   const version = response.headers.get("ETag")?.replaceAll('"', "") ?? listed;
   return { story: ours(await response.json(), id), version };
 }
