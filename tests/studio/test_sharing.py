@@ -175,7 +175,9 @@ def test_a_version_of_this_device_whose_answer_was_lost_is_no_other_devices(
 def test_an_answer_that_never_comes_stops_only_its_own_round(visit: Visit, keeper: Server) -> None:
     """As after a sleep: the connection is dead, and nothing says so."""
     phone, laptop = two(visit, keeper)
-    laptop.add_init_script("const { timeout } = AbortSignal; AbortSignal.timeout = (ms) => timeout(ms / 100);")
+    laptop.add_init_script(
+        "const { timeout } = AbortSignal; AbortSignal.timeout = (ms) => timeout(ms / 100);"
+    )
     laptop.reload()
     expect(editor(laptop)).to_have_value("Once")
     held: list[Route] = []
