@@ -3,6 +3,9 @@
 #include <common.h> // llama.cpp's common/common.h
 
 #include <algorithm>
+#include <cstring>
+
+static const char * const spaces = " \t\n\v\f\r"; // what a control token may take away beside it
 
 std::string joined_text(const prompt_parts & parts) {
     std::string text;
@@ -38,16 +41,16 @@ static bool adds_space(const llama_vocab * vocab) {
 
 // The tokens of a text that stands in the middle of a line, where no space may be added: they are those behind a text
 // that keeps its own tokens.
-static std::vector<llama_token> tokenize_inside(const prompt_part & part, const llama_vocab * vocab) {
+static std::vector<llama_token> tokenize_inside(const std::string & text, const llama_vocab * vocab) {
     for (const std::string before : {"\n", "\x01"}) {
         const auto ahead = common_tokenize(vocab, before, false, false);
-        auto       both  = common_tokenize(vocab, before + part.text, false, part.special);
+        auto       both  = common_tokenize(vocab, before + text, false, false);
         if (both.size() >= ahead.size() && std::equal(ahead.begin(), ahead.end(), both.begin())) {
             both.erase(both.begin(), both.begin() + (std::ptrdiff_t) ahead.size());
             return both;
         }
     }
-    return common_tokenize(vocab, part.text, false, part.special);
+    return common_tokenize(vocab, text, false, false);
 }
 
 // Neighbours of one kind become one part, and empty parts none.
@@ -63,16 +66,44 @@ static prompt_parts merged(const prompt_parts & parts) {
     return list;
 }
 
-// behind_text: the first part, too, stands behind text.
+// Appends the tokens of text without control tokens, of one part or more. behind_text: at the front, it stands behind text.
+static void append_text(std::vector<llama_token> & tokens, std::string text, bool behind_text,
+                        const llama_vocab * vocab) {
+    if (!tokens.empty() && (llama_vocab_get_attr(vocab, tokens.back()) & LLAMA_TOKEN_ATTR_RSTRIP)) {
+        text.erase(0, std::min(text.find_first_not_of(spaces), text.size()));
+    }
+    if (text.empty()) {
+        return;
+    }
+    const auto own = tokens.empty() && behind_text && adds_space(vocab)
+                         ? tokenize_inside(text, vocab)
+                         : common_tokenize(vocab, text, false, false);
+    tokens.insert(tokens.end(), own.begin(), own.end());
+}
+
 static void append_parts(std::vector<llama_token> & tokens, const prompt_parts & list, bool behind_text,
                          const llama_vocab * vocab) {
+    const auto  is_control = [vocab](llama_token token) { return llama_vocab_is_control(vocab, token); };
+    const auto  name_of    = [vocab](llama_token token) { return llama_vocab_get_text(vocab, token); };
+    std::string open; // the text behind the last control token
     for (const prompt_part & part : list) {
-        const bool is_inside = tokens.empty() ? behind_text : !llama_vocab_is_control(vocab, tokens.back());
-        const auto own       = is_inside && adds_space(vocab)
-                                   ? tokenize_inside(part, vocab)
-                                   : common_tokenize(vocab, part.text, false, part.special);
-        tokens.insert(tokens.end(), own.begin(), own.end());
+        const auto own =
+            part.special ? common_tokenize(vocab, part.text, false, true) : std::vector<llama_token>();
+        const auto first = std::find_if(own.begin(), own.end(), is_control);
+        if (first == own.end()) {
+            open += part.text;
+            continue;
+        }
+        const auto last = std::find_if(own.rbegin(), own.rend(), is_control);
+        open += part.text.substr(0, part.text.find(name_of(*first)));
+        if (llama_vocab_get_attr(vocab, *first) & LLAMA_TOKEN_ATTR_LSTRIP) {
+            open.erase(open.find_last_not_of(spaces) + 1);
+        }
+        append_text(tokens, std::move(open), behind_text, vocab);
+        tokens.insert(tokens.end(), first, last.base());
+        open = part.text.substr(part.text.rfind(name_of(*last)) + strlen(name_of(*last)));
     }
+    append_text(tokens, std::move(open), behind_text, vocab);
 }
 
 std::vector<llama_token> tokenize_behind(const prompt_parts & parts, const llama_vocab * vocab) {

@@ -12,11 +12,11 @@ struct prompt_part {
 };
 using prompt_parts = std::vector<prompt_part>;
 
-// The parts' text, without borders.
+// The parts' text as one.
 std::string joined_text(const prompt_parts & parts);
 
-// The parts' tokens. Neighbours of one kind are one text; between two kinds there is a border between tokens. begins: with
-// the tokens that the model's tokenizer adds to a text.
+// The parts' tokens: text between two control tokens is one text, of whatever parts, as where a whole prompt is tokenized.
+// begins: with the tokens that the model's tokenizer adds to a text.
 std::vector<llama_token> tokenize_parts(const prompt_parts & parts, const llama_vocab * vocab, bool begins);
 
 // The tokens of parts that stand behind other text.

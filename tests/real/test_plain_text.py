@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def test_a_part_is_text_unless_it_is_special(engine: Lines) -> None:
     assert text_of(engine, tokens(engine, [plain(ATTACK)])) == ATTACK
 
 
+NAMES = f"({'|'.join(map(re.escape, CHAT_TOKENS))})"
 PARTS = [
     [special("<|im_start|>user\n"), plain(ATTACK), special(END)],
     [plain("Once"), special(" upon"), plain(" a time")],
@@ -79,8 +81,15 @@ PARTS = [
 
 
 @pytest.mark.parametrize("parts", PARTS)
-def test_parts_follow_each_other_with_a_border_between_kinds(engine: Lines, parts: list[Part]) -> None:
-    one_by_one = [id for part in parts if part["text"] for id in tokens(engine, [part])]
+def test_parts_have_the_tokens_of_the_whole_prompt_but_for_plain_names(
+    engine: Lines, parts: list[Part]
+) -> None:
+    runs = [""]  # the text between control tokens
+    for part in parts:
+        first, *more = re.split(NAMES, part["text"]) if part.get("special") else [part["text"]]
+        runs[-1] += first
+        runs += more
+    one_by_one = [id for run in runs if run for id in named(engine, run)]
     assert tokens(engine, parts) == one_by_one
     bos = tokens(engine, "Once", add_special=True)[:1]
     assert tokens(engine, parts, add_special=True) == bos + one_by_one
@@ -89,9 +98,19 @@ def test_parts_follow_each_other_with_a_border_between_kinds(engine: Lines, part
     assert answer.named("prompt")[0]["text"] == "".join(part["text"] for part in parts)
 
 
-def test_neighbours_of_one_kind_have_no_border(engine: Lines) -> None:
-    assert tokens(engine, [plain("Onc"), plain("e upon")]) == tokens(engine, "Once upon")
+def named(engine: Lines, run: str) -> list[int]:
+    return [CHAT_TOKENS[run]] if re.fullmatch(NAMES, run) else tokens(engine, [plain(run)])
+
+
+def test_parts_without_names_have_the_tokens_of_their_text(engine: Lines) -> None:
+    for parts in (
+        [plain("Onc"), plain("e upon")],
+        [special("Onc"), plain("e up"), special("on")],
+        [special("Query:"), plain(" where")],
+    ):
+        assert tokens(engine, parts) == tokens(engine, "".join(part["text"] for part in parts))
     assert tokens(engine, [plain("<|im_"), plain("end|>")]) == tokens(engine, [plain(END)])
+    assert tokens(engine, [special("<|im_"), plain("end|>")]) == tokens(engine, [plain(END)])
 
 
 def test_parts_find_the_cells_of_the_same_text(engine: Lines) -> None:

@@ -225,7 +225,7 @@ YES, NO = 70, 90  # tokens
 
 
 def test_a_causal_model_ranks_by_its_next_token(tmp_path: Path) -> None:
-    """The probability of yes beside no, behind the file's template, in which texts are plain."""
+    """The probability of yes beside no, behind the file's template as a whole, in which texts are plain."""
     plain, ranker = tmp_path / "plain.gguf", tmp_path / "ranker.gguf"
     write_model(plain, "qwen3", control=CONTROL)
     write_model(ranker, "qwen3", control=CONTROL, ranks=(YES, NO), chat_template=TEMPLATE)
@@ -235,7 +235,9 @@ def test_a_causal_model_ranks_by_its_next_token(tmp_path: Path) -> None:
         for document in documents:
             parts = [("<|im_start|>Query: ", True), (QUERY, False), ("\nText: ", True), (document, False),
                      ("\nIs it an answer?<|im_end|>", True)]  # fmt: skip
-            prompt = [{"text": text, "special": special} for text, special in parts if text]
+            prompt: Any = [{"text": text, "special": special} for text, special in parts if text]
+            if "<|" not in document:
+                prompt = "".join(text for text, _ in parts)
             tokens = engine.ask("tokenize", text=prompt)["tokens"]
             (told,) = engine.answers(engine.send({"op": "score", "tokens": tokens, "texts": [[YES], [NO]]}))
             yes, no = (event["logprob"] for event in told.named("score"))
