@@ -42,7 +42,7 @@ export async function send(method, path, body, signal, more = {}) {
 
 /** Whether an error says that the server, or the way to it, does not answer.
     @type {(error: Error) => boolean} */
-export const isAway = (error) => error instanceof TypeError || error.name === "TimeoutError"; // those of fetch
+export const isAway = (error) => error instanceof TypeError || error.name === "TimeoutError"; // of fetch
 
 /** The JSON of an answer. Without a signal a GET or a DELETE, whose answers are short, is given up in time.
     @type {(method: string, path: string, body?: object, signal?: AbortSignal) => Promise<any>} */

@@ -81,7 +81,8 @@ async function round(isNow = false) {
   if (sharing.on !== false) later(next);
 }
 
-/** @type {(method: string, id: string, story?: object, condition?: Record<string, string>) => Promise<Response>} */
+/** @type {(method: string, id: string, story?: object, condition?: Record<string, string>)
+      => Promise<Response>} */
 const exchanged = (method, id, story, condition) =>
   send(method, `${PATH}/${id}`, story, AbortSignal.timeout(STORY_MS), condition);
 
