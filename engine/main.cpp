@@ -12,6 +12,7 @@
 #include "protocol/event_line.h"
 #include "protocol/operations.h"
 #include "protocol/ready.h"
+#include "schedule/draft_model.h"
 #include "schedule/outside_processor.h"
 #include "schedule/scheduler.h"
 #include "store/folder.h"
@@ -46,7 +47,7 @@ static void log_line(enum ggml_log_level level, const char * text, void * user_d
 
 static scheduler_params params_of_scheduler(const options & o, const loaded_model & loaded,
                                             prefix_folder * folder, outside_processor * processor,
-                                            int fd_out) {
+                                            draft_maker * drafts, int fd_out) {
     scheduler_params params;
     params.n_parallel      = o.llama.n_parallel;
     params.n_batch         = o.llama.n_batch;
@@ -56,6 +57,7 @@ static scheduler_params params_of_scheduler(const options & o, const loaded_mode
     params.store.ram_bytes = o.cache_ram;
     params.store.folder    = folder;
     params.processor       = processor;
+    params.drafts          = drafts;
     return params;
 }
 
@@ -87,10 +89,14 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
         folder.emplace(folder_params{o.prefix_cache, o.llama.model.path, o.prefix_cache_size,
                                      std::max(o.cache_ram / 4, n_waiting_bytes_min)});
     }
+    std::unique_ptr<draft_model> drafts; // before the large one, which takes what memory is left
+    if (o.llama.speculative.has_dft() && !(drafts = draft_model::load(o.llama))) {
+        return 1;
+    }
     packed_weights packed(o.packed_weights, o.llama.model.path);
     const auto     on_progress = [fd_out](float progress) { report_loading(fd_out, progress); };
     const auto     loaded      = load_model(o.llama, o.prefix_cache, o.adapters, on_progress);
-    if (!loaded) {
+    if (!loaded || (drafts && !drafts->fits(loaded->facts.model, o.llama.model.path))) {
         return 1;
     }
     packed.keep();
@@ -106,8 +112,8 @@ static int serve(options & o, int fd_in, int fd_out, const std::function<int()> 
         return 1;
     }
     const scheduler_params params =
-        params_of_scheduler(o, *loaded, folder ? &*folder : nullptr, processor.get(), fd_out);
-    report_ready(fd_out, facts, ctx, o.llama.n_parallel);
+        params_of_scheduler(o, *loaded, folder ? &*folder : nullptr, processor.get(), drafts.get(), fd_out);
+    report_ready(fd_out, facts, ctx, o.llama.n_parallel, drafts_from(ctx, drafts.get()));
     {
         command_reader reader(fd_in, fd_out, facts);
         embedder       vectors(facts, common_context_params_to_llama(o.llama),
@@ -177,5 +183,7 @@ int main(int argc, char ** argv) {
     if (o->self_test) {
         return self_test(*o, fd_out);
     }
-    return serve(*o, STDIN_FILENO, fd_out, [] { return 0; });
+    const int status = serve(*o, STDIN_FILENO, fd_out, [] { return 0; });
+    common_log_flush(common_log_main()); // it says why; its thread would lose that
+    return status;
 }

@@ -3,12 +3,15 @@
 #include <algorithm>
 
 // A few architectures with windows have a cache of their own, which uses cells again that a window has passed.
-static cell_facts facts_of(const llama_context * ctx) {
+bool serve_as_a_whole(const llama_context * ctx) {
     const llama_model * model = llama_get_model(ctx);
     const bool loses = llama_model_n_swa(model) > 0 && !llama_memory_keeps_window(llama_get_memory(ctx));
+    return loses || llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
+}
+
+static cell_facts facts_of(const llama_context * ctx) {
     const llama_memory_t memory = llama_get_memory(ctx);
-    return {(int32_t) llama_n_ctx(ctx), (int32_t) llama_n_seq_max(ctx),
-            loses || llama_model_is_recurrent(model) || llama_model_is_hybrid(model),
+    return {(int32_t) llama_n_ctx(ctx), (int32_t) llama_n_seq_max(ctx), serve_as_a_whole(ctx),
             llama_memory_n_bytes(memory, true) > 0,
             llama_memory_n_bytes(memory, false) / std::max(llama_n_ctx(ctx), 1u)};
 }

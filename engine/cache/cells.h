@@ -16,6 +16,9 @@ struct cell_facts {
     size_t  n_cell_bytes = 0;  // bytes of one cell
 };
 
+// Whether the cells of a context serve only as a whole (cell_facts::exact). It must have a memory.
+bool serve_as_a_whole(const llama_context * ctx);
+
 // Copies the cells of one or several ids to host memory, in pieces.
 class cell_reader {
   public:

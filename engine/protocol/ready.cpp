@@ -46,7 +46,8 @@ static std::string description(const model_facts & facts) {
     return model + ",\"infill\":" + infill_tokens(facts.vocab) + "}";
 }
 
-void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_t n_parallel) {
+void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_t n_parallel,
+                  const char * drafts) {
     std::string embedding = std::string("{\"only\":") + (facts.embedding.only ? "true" : "false");
     embedding += std::string(",\"pooling\":\"") + facts.embedding.pooling_name() + "\"";
     embedding += ",\"dimensions\":" + std::to_string(facts.embedding.n_dimensions);
@@ -65,6 +66,7 @@ void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_
         .raw("devices", placement_to_json(ctx))
         .integer("layers", n_layers(facts.model))
         .integer("gpu_layers", facts.n_gpu_layers)
+        .text("drafts", drafts)
         .text("cpu", cpu_variant())
         .text("commit", llama_commit());
     write_lines(fd, line);

@@ -6,4 +6,6 @@
 #include <cstdint>
 
 void report_loading(int fd, float progress);
-void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_t n_parallel);
+// drafts: what next tokens may be guessed from.
+void report_ready(int fd, const model_facts & facts, llama_context * ctx, int32_t n_parallel,
+                  const char * drafts);

@@ -138,3 +138,19 @@ std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, cons
     }
     return best;
 }
+
+int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens, int32_t n_rows,
+                      int32_t n_texts, double t_round, int32_t n_most) {
+    const draft_evidence why       = {draft_source::model, 0, 0};
+    double               best_rate = n_rows / curve.at(n_tokens), made = n_rows;
+    int32_t              best = 0;
+    for (int32_t n = 1; n <= n_most && n_tokens + n * n_texts <= step_curve::n_max; n++) {
+        made += n_texts * rates.chance(why, n - 1);
+        const double t = curve.at(n_tokens + n * n_texts) + n * t_round;
+        if (made / t > best_rate) {
+            best      = n;
+            best_rate = made / t;
+        }
+    }
+    return best;
+}

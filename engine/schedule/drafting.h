@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 // The time of a step by its tokens, as measured: twice at least, since the first step of a size may have to reserve memory,
@@ -36,14 +37,14 @@ class step_curve {
 
 // Where guesses come from.
 struct draft_source {
-    enum kind { prompt, own, siblings, earlier, grammar, n };
-    static constexpr const char * names[n] = {"prompt", "own", "siblings", "earlier", "grammar"};
+    enum kind { prompt, own, siblings, earlier, model, grammar, n };
+    static constexpr const char * names[n] = {"prompt", "own", "siblings", "earlier", "model", "grammar"};
 };
 
 // What speaks for guesses.
 struct draft_evidence {
     draft_source::kind source  = draft_source::grammar;
-    int32_t            n_equal = 0; // tokens before them that are equal (draft_place); none of a grammar's
+    int32_t            n_equal = 0; // tokens before them that are equal (draft_place); of texts only
     int32_t            n_sure  = 0; // of a grammar's: the first ones, which it allows only
 };
 
@@ -91,3 +92,30 @@ struct draft_offer {
 // n_room: guesses at most; t_share: the step may take so many times as long, at most.
 std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, const step_curve & curve,
                                    int32_t n_tokens, int32_t n_rows, int32_t n_room, double t_share);
+
+// A text that a draft model goes on from.
+struct draft_text {
+    std::pair<int64_t, int32_t>     owner; // a request and a sequence of it
+    const std::vector<llama_token> *prompt = nullptr, *generated = nullptr;
+
+    size_t      size() const { return prompt->size() + generated->size(); }
+    llama_token at(size_t i) const {
+        return i < prompt->size() ? (*prompt)[i] : (*generated)[i - prompt->size()];
+    }
+};
+
+// What makes guesses beyond what texts and grammars say.
+class draft_maker {
+  public:
+    virtual ~draft_maker() = default;
+    // At most n_most tokens behind each of the texts.
+    virtual std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts,
+                                                        int32_t                         n_most) = 0;
+    // Of one token for each text, as measured; 0: not yet.
+    virtual double t_round_us() const = 0;
+};
+
+// How many tokens for each of n_texts a draft maker should guess, before its guesses are known: as many as make the most
+// tokens a second, its own time counted. The rest is as for choose_drafts.
+int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens, int32_t n_rows,
+                      int32_t n_texts, double t_round, int32_t n_most);

@@ -44,8 +44,13 @@ using row_group = std::vector<planned_rows *>;
 // At what comes next in the texts of a group, which are equal.
 struct guesses {
     row_group                rows;
-    std::vector<llama_token> tokens; // of which the offer's n_most may be taken
+    int32_t                  n_room = 0; // tokens at most
+    std::vector<llama_token> tokens;     // of which the offer's n_most may be taken
     draft_offer              offer;
+
+    void take() { offer.n_most = std::max(std::min((int32_t) tokens.size(), n_room), 0); }
+    // How many are right, on average.
+    double expected() const { return offer.rates->expected(offer.why, offer.n_most); }
 };
 
 // Plans sequences, of the requests that the plan serves.
@@ -59,6 +64,7 @@ class sequence_planner {
     void plan_running();
     void plan_background();
     void plan_drafts(const step_curve & curve, guess_rates & rates);
+    void guess_by_model(std::vector<guesses> & all, const step_curve & curve);
     void add_drafts(const guesses & found, int32_t n);
 
   private:
@@ -299,23 +305,56 @@ static std::vector<guesses> guesses_of(const std::vector<row_group> & groups, co
     std::vector<guesses> found;
     r.drafts.rates->fade();
     for (const row_group & rows : groups) {
-        const int32_t n_room = r.prompt.n_ctx - r.n_prompt() - (int32_t) rows[0]->s->generated.size() - 1;
-        guesses       sure = {rows, {}, {0, {}, &*r.drafts.rates, (int32_t) rows.size()}}, said = sure;
+        const int32_t n_left   = r.prompt.n_ctx - r.n_prompt() - (int32_t) rows[0]->s->generated.size() - 1;
+        guesses       sure     = {rows, std::min(n_left, r.command->n_draft), {}, {}}, said;
+        sure.offer.rates       = &*r.drafts.rates;
+        sure.offer.n_sequences = (int32_t) rows.size();
+        said                   = sure;
         guess_by_grammar(sure, vocab);
         guess_by_texts(said, texts);
-        for (guesses * const one : {&sure, &said}) {
-            one->offer.n_most =
-                std::max(std::min({(int32_t) one->tokens.size(), n_room, r.command->n_draft}), 0);
-        }
-        const auto expected = [&](const guesses & g) {
-            return g.offer.rates->expected(g.offer.why, g.offer.n_most);
-        };
-        guesses & best = expected(sure) >= expected(said) ? sure : said;
-        if (best.offer.n_most > 0) {
-            found.push_back(std::move(best));
-        }
+        sure.take();
+        said.take();
+        found.push_back(std::move(sure.expected() >= said.expected() ? sure : said));
     }
     return found;
+}
+
+static const double n_of_texts = 0.5; // right ones, on average: with fewer a draft model is asked, too
+
+// Of what texts and grammars say little about a draft model is asked, if its time is worth it.
+void sequence_planner::guess_by_model(std::vector<guesses> & all, const step_curve & curve) {
+    std::vector<guesses *>  open;
+    std::vector<draft_text> texts;
+    int32_t                 n_most = 0, n_sequences = 0;
+    for (guesses & one : all) {
+        if (one.n_room > 0 && one.expected() < n_of_texts) {
+            const planned_rows & p = *one.rows[0];
+            open.push_back(&one);
+            texts.push_back({{p.r->number, p.s->index}, &p.r->command->prompt, &p.s->generated});
+            n_most = std::max(n_most, one.n_room);
+            n_sequences += one.offer.n_sequences;
+        }
+    }
+    if (open.empty()) {
+        return;
+    }
+    const int64_t t_begin = ggml_time_us();
+    const auto    n_rows  = (int32_t) plan.rows.size();
+    const int32_t n       = choose_rounds(*open[0]->offer.rates, curve, plan.n_tokens(), n_rows,
+                                          (int32_t) open.size(), params.drafts->t_round_us(), n_most);
+    if (n > 0) {
+        auto made = params.drafts->guess(texts, n);
+        for (size_t i = 0; i < open.size(); i++) {
+            const auto is_none = [&](llama_token token) { return token >= params.n_vocab; };
+            made[i].erase(std::find_if(made[i].begin(), made[i].end(), is_none), made[i].end());
+            if (!made[i].empty()) {
+                open[i]->tokens    = std::move(made[i]);
+                open[i]->offer.why = {draft_source::model, 0, 0};
+                open[i]->take();
+            }
+        }
+    }
+    plan.t_guessing = ggml_time_us() - t_begin;
 }
 
 // Guesses come last, in cells and places of the batch that nobody else wants. Other requests of the step may wait for them
@@ -331,25 +370,32 @@ void sequence_planner::plan_drafts(const step_curve & curve, guess_rates & rates
     for (row_group & rows : may_guess()) {
         by_request[rows[0]->r].push_back(std::move(rows));
     }
-    std::vector<guesses>     all;
-    std::vector<draft_offer> offers;
+    std::vector<guesses> all;
     rates.fade();
     for (const auto & [r, groups] : by_request) {
         if (!r->drafts.rates) {
             r->drafts.rates = rates.few();
         }
-        for (const guesses & one : guesses_of(groups, vocab)) {
-            all.push_back(one);
-            offers.push_back(one.offer);
+        for (guesses & one : guesses_of(groups, vocab)) {
+            all.push_back(std::move(one));
         }
     }
-    const bool    is_alone = std::all_of(plan.rows.begin(), plan.rows.end(),
-                                         [&](const planned_rows & p) { return p.r == plan.rows[0].r; });
-    const int32_t n_room   = std::min(params.n_batch - n_tokens, tree.counts().n_free());
-    const auto    n_rows   = (int32_t) plan.rows.size();
-    const auto    taken = choose_drafts(offers, curve, n_tokens, n_rows, n_room, is_alone ? HUGE_VAL : 1.05);
+    const bool is_alone = std::all_of(plan.rows.begin(), plan.rows.end(),
+                                      [&](const planned_rows & p) { return p.r == plan.rows[0].r; });
+    if (params.drafts && is_alone) { // its time is that of all
+        guess_by_model(all, curve);
+    }
+    std::vector<draft_offer> offers;
+    for (const guesses & one : all) {
+        offers.push_back(one.offer);
+    }
+    const int32_t n_room = std::min(params.n_batch - n_tokens, tree.counts().n_free());
+    const auto    n_rows = (int32_t) plan.rows.size();
+    const auto    taken  = choose_drafts(offers, curve, n_tokens, n_rows, n_room, is_alone ? HUGE_VAL : 1.05);
     for (size_t i = 0; i < all.size(); i++) {
-        add_drafts(all[i], taken[i]);
+        if (all[i].offer.n_most > 0) {
+            add_drafts(all[i], taken[i]);
+        }
     }
 }
 

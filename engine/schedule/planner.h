@@ -18,6 +18,8 @@ struct planner_params {
     int32_t n_batch     = 512; // tokens of one step
     int32_t n_vocab     = 1;
     bool    stops_short = false; // prompts stop one token early: their cells cannot be truncated
+
+    draft_maker * drafts = nullptr; // of guesses where texts say nothing; nullptr: there is none
 };
 
 class planner {

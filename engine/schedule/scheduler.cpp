@@ -22,9 +22,9 @@ scheduler::scheduler(const model_facts & facts, llama_context * ctx, const sched
                      embedder & vectors)
     : model{facts, model_vocabulary(facts.vocab), ctx}, params(params), vectors(vectors), cells(model.ctx),
       prefixes(cells, model.vocab, params.cache_cells, params.n_parallel, params.store),
-      admits(params.n_parallel),
-      plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab), cells.facts.exact},
-            model.vocab),
+      admits(params.n_parallel), plans({params.n_parallel, params.n_batch, llama_vocab_n_tokens(facts.vocab),
+                                        cells.facts.exact, params.drafts},
+                                       model.vocab),
       decodes(ctx, params.n_batch, params.n_parallel), updates{model.vocab, prefixes.tree, out} {}
 
 // Whether the logits processor has rows, and has given none back whose sequence can go on.
@@ -104,7 +104,7 @@ void scheduler::step() {
         write_out(!steady);
     }
     t_last_step = n_tokens > 0 ? ggml_time_us() - t_begin : 0;
-    plans.measured(plan, t_last_step);
+    plans.measured(plan, t_last_step - plan.t_guessing);
     t_steps += t_last_step;
 }
 

@@ -23,6 +23,7 @@ struct scheduler_params {
     int          fd_out = 1;
 
     outside_processor * processor = nullptr; // of logits; nullptr: there is none
+    draft_maker *       drafts    = nullptr; // the same
 };
 
 class scheduler {

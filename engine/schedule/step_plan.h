@@ -58,8 +58,9 @@ struct step_plan {
     std::vector<planned_rows>     rows;
     std::vector<planned_prompt>   prompts;
     std::vector<planned_echo>     echoes;
-    std::vector<request *>        begun;         // requests whose prompt has begun: the client is told
-    int32_t                       n_prefill = 0; // tokens of prompts
+    std::vector<request *>        begun;          // requests whose prompt has begun: the client is told
+    int32_t                       n_prefill  = 0; // tokens of prompts
+    int64_t                       t_guessing = 0; // us that a draft model took for its guesses
 
     int32_t n_tokens() const { return (int32_t) tokens.size(); }
     bool    empty() const { return tokens.empty() && prompts.empty(); }

@@ -64,7 +64,8 @@ class Ready:
 
     cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's. devices: what
     lies on each, in bytes (`model`, `context`, `compute`), and its `total` memory; the CPU is the last one.
-    gpu_layers: those of `layers` that GPUs compute.
+    gpu_layers: those of `layers` that GPUs compute. drafts: what next tokens are guessed from: none, texts, or
+    model, a draft model where texts say nothing.
     """
 
     protocol: int
@@ -80,6 +81,7 @@ class Ready:
     devices: tuple[Mapping[str, Any], ...] = ()
     layers: int = 0
     gpu_layers: int = 0
+    drafts: str = "none"
 
     @property
     def where(self) -> str:

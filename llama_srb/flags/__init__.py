@@ -119,8 +119,10 @@ def _sort_one(found: _Found, done: Sorted) -> None:
         done.engine.append(found.word)
         return
     match found.flag.action:
-        case Passed() | Ours(after=True):
+        case (Passed() | Ours(after=True)) as action:
             done.engine += found.words
+            if isinstance(action, Passed) and action.field:
+                done.fields.setdefault(action.field, True)
             done.passed.pop(found.flag.name, None)  # so that the order is that of the last ones
             done.passed[found.flag.name] = found.values
         case Default() as action if found.words:

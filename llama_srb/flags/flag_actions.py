@@ -9,9 +9,13 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The engine gets it as it is. also: words of ours that come with it before `--`."""
+    """The engine gets it as it is.
+
+    also: words of ours that come with it before `--`. field: a request field that is true by default with it.
+    """
 
     also: str = ""
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+MOST_GUESSES = 16  # of the field `draft`
 MAX_KEEP_ALIVE = "3600"  # seconds: the longest that --keep-alive takes
 LEAST_BYTES = 1 << 16  # fewer are meant as MiB
 _ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|([nrt'"\\]))""")
@@ -34,9 +35,14 @@ def names(value: str) -> list[str]:
 def drafter(value: str) -> bool:
     """Whether any of llama-server's kinds guesses; commas are between them, and no word is its usual one."""
     kinds = set(value.split(",")) - {"none"}
-    if any(not kind.startswith("ngram-") for kind in kinds - {""}):
-        raise ValueError("there is no draft model; ngram-simple guesses from the texts")
+    if any(not kind.startswith(("ngram-", "draft-simple")) for kind in kinds - {""}):
+        raise ValueError("it must be draft-simple, with --spec-draft-model, or ngram-simple, from the texts")
     return bool(kinds)
+
+
+def guesses(value: str) -> int:
+    """At most so many in a step: of more than are possible as many as are."""
+    return max(0, min(whole(value), MOST_GUESSES))
 
 
 def bias(value: str) -> list[Any]:

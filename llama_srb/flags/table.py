@@ -13,8 +13,8 @@ from .readers import number, whole
 # fmt: off
 PASSED = Passed()
 NO_DOWNLOAD = Refused("download the file yourself, and name it with --model")
-NO_DRAFT_MODEL = Refused("there is no draft model; --spec-type ngram-simple guesses from the texts")
-DRAFT_SIZES = Refused("the times of steps say how many tokens are guessed; --spec-type ngram-simple guesses")
+LIKE_THE_MODEL = Refused("a draft model has the threads of the model, and lies on one device as a whole")
+DRAFT_SIZES = Refused("the times of steps say how many tokens are guessed; --spec-draft-n-max bounds them")
 NO_MEDIA = Refused("models of text only: there is no projector for images, sound and video")
 NO_AGENT = Refused("the server runs no tools; an answer's tool_calls are the client's to run")
 NO_PLACES = Refused("taskset -c 0-7 llama-srb serve … says which cores the threads may use")
@@ -271,34 +271,34 @@ ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     # speculative decoding
     ("-lcs --lookup-cache-static", 1, Refused("guesses come from a request's own texts, not from a file")),
     ("-lcd --lookup-cache-dynamic", 1, Refused("guesses come from a request's own texts, not from a file")),
-    ("--spec-draft-hf -hfd -hfrd --hf-repo-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-threads -td --threads-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-threads-batch -tbd --threads-batch-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-cpu-mask -Cd --cpu-mask-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-cpu-range -Crd --cpu-range-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-cpu-strict --cpu-strict-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-prio --prio-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-poll --poll-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-cpu-strict-batch --cpu-strict-batch-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-prio-batch --prio-batch-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-poll-batch --poll-batch-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-type-k -ctkd --cache-type-k-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-type-v -ctvd --cache-type-v-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-override-tensor -otd --override-tensor-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", 0, NO_DRAFT_MODEL),
-    ("--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-n-max", 1, DRAFT_SIZES),
+    ("--spec-draft-hf -hfd -hfrd --hf-repo-draft", 1, Refused("download the file yourself, and name it with --spec-draft-model")),
+    ("--spec-draft-threads -td --threads-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-threads-batch -tbd --threads-batch-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-cpu-mask -Cd --cpu-mask-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-cpu-range -Crd --cpu-range-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-cpu-strict --cpu-strict-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-prio --prio-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-poll --poll-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-cpu-strict-batch --cpu-strict-batch-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-prio-batch --prio-batch-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-poll-batch --poll-batch-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-type-k -ctkd --cache-type-k-draft", 1, PASSED),
+    ("--spec-draft-type-v -ctvd --cache-type-v-draft", 1, PASSED),
+    ("--spec-draft-override-tensor -otd --override-tensor-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", 0, LIKE_THE_MODEL),
+    ("--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", 1, LIKE_THE_MODEL),
+    ("--spec-draft-n-max", 1, Default("draft", read.guesses)),
     ("--spec-draft-n-min", 1, DRAFT_SIZES),
     ("--spec-synth-len", 1, DRAFT_SIZES),
     ("--spec-synth-rates", 1, DRAFT_SIZES),
     ("--spec-draft-p-split --draft-p-split", 1, DRAFT_SIZES),
     ("--spec-draft-p-min --draft-p-min", 1, DRAFT_SIZES),
-    ("--spec-draft-backend-sampling", 0, NO_DRAFT_MODEL),
-    ("--no-spec-draft-backend-sampling", 0, NO_DRAFT_MODEL),
-    ("--spec-draft-device -devd --device-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft", 1, NO_DRAFT_MODEL),
-    ("--spec-draft-model -md --model-draft", 1, NO_DRAFT_MODEL),
+    ("--spec-draft-backend-sampling", 0, DRAFT_SIZES),
+    ("--no-spec-draft-backend-sampling", 0, DRAFT_SIZES),
+    ("--spec-draft-device -devd --device-draft", 1, PASSED),
+    ("--spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft", 1, PASSED),
+    ("--spec-draft-model -md --model-draft", 1, Passed(field="draft")),
     ("--spec-type", 1, Default("draft", read.drafter)),
     ("--spec-ngram-mod-n-min", 1, DRAFT_SIZES),
     ("--spec-ngram-mod-n-max", 1, DRAFT_SIZES),

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from llama_srb.config import Settings
 from llama_srb.models.fingerprint import parts_of
-from llama_srb.models.gguf_header import BLOCK_SIZES, ModelInfo
+from llama_srb.models import gguf_header
+from llama_srb.models.gguf_header import BLOCK_SIZES, ModelFileError, ModelInfo
 
 BASE = 64 << 20  # bytes of an engine's program, libraries and threads
 DEFAULT_CELLS = 65536  # as in engine/model/fit.cpp
@@ -32,6 +34,8 @@ CACHE_TYPES = {
     "q5_1": 7,
 }
 """Values of --cache-type-k and -v: ggml's numbers, as in BLOCK_SIZES."""
+DRAFT = ("-md", "--model-draft", "--spec-draft-model")
+DRAFT_CELLS = 16384  # as in engine/schedule/draft_model.cpp
 ON_GPU = ("-ngl", "--gpu-layers", "--n-gpu-layers", "-dev", "--device")
 
 
@@ -43,7 +47,21 @@ def needed(settings: Settings, info: ModelInfo, n_ctx: int | None = None, backen
     command = settings.engine_command
     on_cpu = _value(command, *ON_GPU) is None if backend is None else backend == "CPU"
     twice = _embedding(info) if on_cpu and info.quantisation not in UNPACKED else 0
-    return (BASE + _weights(info) + twice + growth(settings, info, n_ctx)) * _engines(settings)
+    own = BASE + _weights(info) + twice + growth(settings, info, n_ctx) + _draft(command)
+    return own * _engines(settings)
+
+
+def _draft(command: Sequence[str]) -> int:
+    """Bytes of the draft model; 0 where there is none, or none that can be read: its load says that."""
+    path = _value(command, *DRAFT)
+    try:
+        info = gguf_header.read(path) if path else None
+    except ModelFileError:
+        info = None
+    if info is None:
+        return 0
+    cells = _whole(_value(command, "-c", "--ctx-size")) or min(cells_of(info, command), DRAFT_CELLS)
+    return int(_weights(info) + cells * cell_bytes(info, ()) + _work(info, command))
 
 
 def placed(settings: Settings, n_bytes: int) -> int:
@@ -118,7 +136,7 @@ def _fact(info: ModelInfo, key: str, default: int) -> int:
 
 def _value(command: Sequence[str], *flags: str) -> str | None:
     """The value of the last of these flags; None if there is none."""
-    found = [after for word, after in zip(command, [*command[1:], ""], strict=True) if word in flags]
+    found = [after for word, after in pairwise([*command, ""]) if word in flags]
     return found[-1] if found else None
 
 

@@ -241,6 +241,7 @@ class ModelFacts:
             devices=self.pool.ready.devices if self.pool.ready else (),
             layers=self.pool.ready.layers if self.pool.ready else 0,
             gpu_layers=self.pool.ready.gpu_layers if self.pool.ready else 0,
+            drafts=self.pool.ready.drafts if self.pool.ready else "none",
             infill=self.infill,
             special_tokens=model.special_tokens,
             version=__version__,

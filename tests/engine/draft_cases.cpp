@@ -180,6 +180,78 @@ static void run_choice() {
 }
 
 //
+// a draft model
+//
+
+// Guesses the letters that follow in the alphabet, and notes what it was asked.
+class alphabet : public draft_maker {
+  public:
+    std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts,
+                                                int32_t                         n_most) override {
+        std::vector<std::vector<llama_token>> made;
+        for (const draft_text & text : texts) {
+            asked += std::to_string(text.owner.second) + ": " + std::to_string(n_most) + " behind " +
+                     std::to_string(text.size()) + "\n";
+            made.emplace_back();
+            for (int32_t i = 1; i <= n_most; i++) {
+                made.back().push_back(text.at(text.size() - 1) + i);
+            }
+        }
+        return made;
+    }
+    double t_round_us() const override { return t_round; }
+
+    std::string asked;
+    double      t_round = 0;
+};
+
+static void run_model() {
+    alphabet     letters;
+    world_params p;
+    p.drafts = &letters;
+    world w(p);
+    asked a = drafting("a", "gfedcbxy");
+    a.draft = 3;
+    w.ask(a);
+    w.step("p");
+    expect_equal("tokens 0-3: cells 1 from 8: 16* 17* 18* 19*\na.0: row 0, guesses from row 1\n",
+                 w.step("qrx"), "the letters behind p");
+    expect_equal("0: 3 behind 9\n", letters.asked);
+    w.step("g");
+    w.step("f");
+    w.step("e");
+    letters.asked.clear();
+    expect_equal("tokens 0-3: cells 1 from 14: 5* 4* 3* 2*\na.0: row 0, guesses from row 1\n", w.step("z"));
+    expect_equal("", letters.asked, "what texts say is not asked");
+    w.ask(drafting("b", "mno"));
+    w.step("pq");
+    letters.asked.clear();
+    w.step("st");
+    expect_equal("", letters.asked, "another request does not wait for it");
+}
+
+static void run_rounds() {
+    guess_rates          rates;
+    step_curve           curve;
+    const draft_evidence why = {draft_source::model, 0, 0};
+    for (int32_t i = 0; i < 2; i++) {
+        curve.add(1, 1000);
+        curve.add(9, 1200);
+    }
+    const auto rounds = [&](double t_round) { return choose_rounds(rates, curve, 1, 1, 1, t_round, 8); };
+    expect(rounds(10) > 2 && rounds(150) > 0 && rounds(150) < rounds(10), "as many as they cost");
+    expect_equal("0", std::to_string(rounds(900)), "a model that is as slow as the large one");
+    for (int32_t i = 0; i < 40; i++) {
+        rates.add(why, 1, 0);
+    }
+    expect_equal("0", std::to_string(rounds(50)), "guesses that are wrong");
+    for (int32_t i = 0; i < 2000; i++) {
+        rates.fade();
+    }
+    expect(rounds(50) > 0, "later it is asked again");
+}
+
+//
 // the law
 //
 
@@ -240,7 +312,7 @@ static asked random_request(std::mt19937 & dice, int32_t i) {
 
 // What clients have got: of each sequence its text, its tokens, and how it ended.
 static std::map<std::string, std::string> told(uint32_t seed, int32_t n_draft, int64_t & n_steps,
-                                               int64_t & n_right) {
+                                               int64_t & n_right, draft_maker * drafts = nullptr) {
     std::mt19937 dice(seed);
     world_params p;
     p.n_cells    = seed % 2 ? 120 : 400;
@@ -248,6 +320,7 @@ static std::map<std::string, std::string> told(uint32_t seed, int32_t n_draft, i
     p.n_batch    = p.n_parallel + 1 + (int32_t) (seed % 30);
     p.recurrent  = seed % 11 == 0;
     p.ram_bytes  = seed % 3 ? 0 : 4096;
+    p.drafts     = drafts;
     world w(p);
     w.draws = [seed](const request & r, const sequence & s) { return drawn(seed, r, s); };
     for (int32_t i = 0; i < 6; i++) {
@@ -289,16 +362,18 @@ static std::map<std::string, std::string> told(uint32_t seed, int32_t n_draft, i
 }
 
 static void run_law() {
-    int64_t n_plain = 0, n_drafted = 0, n_right = 0, n_none = 0;
+    int64_t  n_plain = 0, n_drafted = 0, n_right = 0, n_none = 0;
+    alphabet letters;
     for (uint32_t seed = 0; seed < 400; seed++) {
         const auto plain = told(seed, 0, n_plain, n_none);
-        const auto other = told(seed, 16, n_drafted, n_right);
+        const auto other = told(seed, 16, n_drafted, n_right, seed % 2 ? nullptr : &letters);
         for (const auto & [name, text] : plain) {
             const auto found = other.find(name);
             expect_equal(text, found == other.end() ? "nothing" : found->second,
                          (name + " with seed " + std::to_string(seed)).c_str());
         }
     }
+    expect(!letters.asked.empty(), "the model is asked, too");
     expect(n_right > 1000 && n_drafted < n_plain, "guesses are right, and save steps");
 }
 
@@ -311,6 +386,8 @@ void add_draft_cases(std::vector<test_case> & cases) {
         {"drafts, sequences that share a row guess together", run_shared_rows},
         {"drafts, a step that fails is planned again", run_failed_step},
         {"drafts, as many as make the most tokens a second", run_choice},
+        {"drafts, a draft model is asked where texts say nothing", run_model},
+        {"drafts, as many of a draft model as are worth its time", run_rounds},
         {"drafts, whatever is asked for, the texts are those without them", run_law},
     };
     cases.insert(cases.end(), own.begin(), own.end());

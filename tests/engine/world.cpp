@@ -142,7 +142,7 @@ std::vector<llama_token> test_cells::tokens_of(llama_seq_id id) const {
 //
 
 static planner_params planning(const world_params & p) {
-    return {p.n_parallel, p.n_batch, p.n_vocab, p.recurrent};
+    return {p.n_parallel, p.n_batch, p.n_vocab, p.recurrent, p.drafts};
 }
 
 static store_params storing(const world_params & p) {

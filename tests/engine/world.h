@@ -84,6 +84,8 @@ struct world_params {
     bool     recurrent = false;
     uint64_t ram_bytes = 0; // for snapshots
     bool     on_device = false;
+
+    draft_maker * drafts = nullptr;
 };
 
 class world {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.padded import write_padded
 from tests.support.lines import Lines
+from tests.support.models import write_model
+from tests.support.places import BINARY, STORYTELLER
 
 SENTENCE = "The little fox ran home to his mother. "
 PROMPT = "Once upon a time there was a fox. "
@@ -71,3 +76,41 @@ def test_recorded_tokens_are_taken_in_place_of_those_that_are_drawn(engine: Line
     for draft in (0, 16):
         answer = engine.generate(prompt=PROMPT, n=2, sequences=rows, draft=draft)
         assert [text.strip() for text in answer.texts] == texts
+
+
+def test_a_draft_model_guesses_what_a_slow_one_draws(tmp_path: Path) -> None:
+    """The slow one is the same model, with wider layers that add nothing: so each guess is right, but for draws."""
+    slow = tmp_path / "slow.gguf"
+    write_padded(STORYTELLER, slow, 60e6)
+    flags = ("-np", "8", "-c", "8192")
+    with Lines(*flags, model=slow) as plain, Lines(*flags, "-md", str(STORYTELLER), model=slow) as guessing:
+        for n, sampling in ((1, {"temperature": 0}), (3, {"temperature": 0.7, "seed": 5})):
+            asked: dict[str, Any] = {"n": n, "max_tokens": 60, "sampling": sampling}
+            before = guessing.ask("status")
+            _, texts, steps = told(plain, **asked)
+            counts, guessed, fewer = told(guessing, **asked, draft=16)
+            after = guessing.ask("status")
+            if n == 1:
+                assert [one["id"] for one in guessed[0]] == [one["id"] for one in texts[0]]
+            assert after["draft_model_accepted"] > before["draft_model_accepted"]
+            assert fewer < steps
+            assert counts["draft_n_accepted"] > 0
+        long = {"prompt": "Once upon a time. " * 150, "max_tokens": 3, "n": 2, "draft": 16}
+        assert guessing.generate(**long).lengths == [3, 3]  # a prompt of more than a batch
+
+
+def test_a_draft_model_that_cannot_guess_is_refused_by_name(tmp_path: Path) -> None:
+    other, recurrent = tmp_path / "other.gguf", tmp_path / "recurrent.gguf"
+    write_model(other, "llama")
+    write_model(recurrent, "mamba")
+    for large, small, said in (
+        (STORYTELLER, other, f"{other} cannot guess for {STORYTELLER}: they have 512 and 4096 tokens"),
+        (other, recurrent, f"{recurrent} (--spec-draft-model) cannot guess: its cells cannot be truncated"),
+        (other, tmp_path / "none.gguf", "none.gguf (--spec-draft-model) cannot be loaded"),
+    ):
+        run = subprocess.run(
+            (BINARY, "-m", large, "-md", small), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
+        assert run.returncode == 1
+        assert said in run.stderr

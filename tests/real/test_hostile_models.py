@@ -3,6 +3,7 @@
 # ruff: noqa: E501 (a table)
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.lines import Lines
 from tests.support.models import write_model
+from tests.support.places import BINARY, STORYTELLER
 from tests.support.processes import status
 
 HELLO = [{"role": "user", "content": "Hello there"}]
@@ -59,3 +61,15 @@ def test_a_template_s_own_words_are_whole(tmp_path: Path) -> None:
         with Lines("-c", "512", model=path) as engine:
             (chat,) = engine.answers(engine.send({"op": "chat", "messages": HELLO, "max_tokens": 2}))
         assert chat.events[-1]["message"] == "the chat template refuses the messages: " + words[:2000]
+
+
+def test_a_file_that_cannot_be_loaded_is_said_why(tmp_path: Path) -> None:
+    """Each time: llama.cpp's lines are written by a thread of their own."""
+    path = tmp_path / "truncated.gguf"
+    path.write_bytes(STORYTELLER.read_bytes()[:2_000_000])
+    for _ in range(10):
+        run = subprocess.run(
+            (BINARY, "-m", path), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
+        assert run.returncode == 1
+        assert "corrupted or incomplete" in run.stderr

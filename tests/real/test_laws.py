@@ -81,6 +81,7 @@ REQUESTS["guided"] = REQUESTS["hot"] | {"negative_prompt": "Tim went to the big"
 REQUESTS["guided"]["sampling"] = SAMPLING["hot"] | {"seed": 4000, "guidance_scale": 2.5}
 REQUESTS["overrides"] = REQUESTS["hot"] | {"sequences": [{"temperature": 0.3 * i} for i in range(6)]}
 
+SAME = "the same model"
 ROOMY = ("-np", "16", "-c", "8192", "-t", "1")  # one thread is faster on a busy machine
 WAYS: dict[str, tuple[tuple[str, ...], Request, bool]] = {  # flags, further fields, all at once
     "two threads": ((*ROOMY[:-1], "2"), {}, False),
@@ -92,6 +93,7 @@ WAYS: dict[str, tuple[tuple[str, ...], Request, bool]] = {  # flags, further fie
     "preempted, without cache": (("-np", "8", "-c", "256"), {"cache": False}, True),
     "drafts": (ROOMY, {"draft": 16}, False),
     "drafts at the same time in waves": (("-np", "4", "-c", "2048", "-t", "1"), {"draft": 16}, True),
+    "drafts of a model": ((*ROOMY, "-md", SAME), {"draft": 16}, False),
     "drafts, preempted": (("-np", "8", "-c", "256", "-t", "1"), {"draft": 3}, True),
 }
 
@@ -122,7 +124,7 @@ def test_tokens_depend_on_settings_seed_and_index_only(
     at_once: bool,
 ) -> None:
     requests = [request | fields for request in REQUESTS.values()]
-    with Lines(*flags, model=bigram) as engine:
+    with Lines(*(str(bigram) if flag == SAME else flag for flag in flags), model=bigram) as engine:
         answers = engine.generate_all(*requests) if at_once else [engine.generate(**r) for r in requests]
         check_idle(engine)
     for name, answer in zip(REQUESTS, answers, strict=True):

@@ -56,6 +56,12 @@ async def test_the_bundled_model_needs_what_is_estimated(flags: tuple[str, ...])
     assert is_near(model.need, found), (model.need >> 20, found >> 20)
 
 
+async def test_a_draft_model_counts() -> None:
+    plain, guessing = model_of(bundled.model()), model_of(bundled.model(), "-md", str(bundled.model()))
+    assert guessing.need >= plain.need + bundled.model().stat().st_size
+    assert await measured(guessing) <= guessing.need
+
+
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "qwen3moe"])
 async def test_a_made_model_needs_what_is_estimated(kind: str, tmp_path: Path) -> None:
     write_model(tmp_path / "made.gguf", kind, context=1024)

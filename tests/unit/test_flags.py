@@ -15,6 +15,7 @@ from llama_srb.flags import FLAGS, FlagError
 from llama_srb.flags.flag_actions import Always, Default, Ours, Passed, Refused
 from llama_srb.request.fields import ROWS
 from llama_srb.request.parse import Defaults, canonical, request_from
+from llama_srb.request.shapes import MOST_DRAFTED
 from tests.support.rows import each_row
 
 NAMES = [name for flag in FLAGS for name in flag.names]
@@ -122,6 +123,7 @@ FIELDS: dict[str, tuple[list[str], object]] = {
     "--reverse-prompt": ([r"a\tb\\"], ["a\tb\\"]),
     "--cache-prompt": ([], True),
     "--no-cache-prompt": ([], False),
+    "--spec-draft-n-max": (["7"], 7),
     "--spec-type": (["ngram-mod,ngram-simple"], True),
     "--spec-default": ([], True),
 }
@@ -150,9 +152,15 @@ def test_some_flags_add_up_and_none_takes_all_away() -> None:
     }
 
 
-def test_guesses_need_no_draft_model() -> None:
-    assert flags.sort(["--spec-type", "none"]).fields == {"draft": False}
-    with pytest.raises(FlagError, match="; there is no draft model; ngram-simple guesses from the texts"):
+def test_a_draft_model_comes_with_guesses() -> None:
+    model = ["-md", "small.gguf"]
+    assert flags.sort(model).fields == {"draft": True}
+    assert flags.sort(["--spec-type", "none", *model]).fields == {"draft": False}
+    assert flags.sort([*model, "--spec-draft-n-max", "5"]).fields == {"draft": 5}
+    assert flags.sort(["--spec-draft-n-max", "64"]).fields == {"draft": MOST_DRAFTED}
+    with pytest.raises(
+        FlagError, match="; it must be draft-simple, with --spec-draft-model, or ngram-simple"
+    ):
         flags.sort(["--spec-type", "ngram-mod,draft-mtp"])
 
 

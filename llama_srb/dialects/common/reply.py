@@ -59,6 +59,7 @@ class ServerInfo:
     devices: tuple[Mapping[str, Any], ...] = ()  # of the engine, with what lies there
     layers: int = 0
     gpu_layers: int = 0
+    drafts: str = "none"  # what next tokens are guessed from: none, texts, model
     infill: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     now: float = 0.0

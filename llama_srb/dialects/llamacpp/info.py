@@ -1,7 +1,7 @@
 """llama.cpp's server: paths that generate nothing. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, cast
+from typing import Any, Literal, NotRequired, TypeAlias, cast
 
 from typing_extensions import TypedDict
 
@@ -78,8 +78,11 @@ class Device(TypedDict):
     total: Count
 
 
+Drafts: TypeAlias = Literal["none", "texts", "model"]
+
+
 class Props(TypedDict):
-    """role and the fields after it: of a server of several models, if `?model=` names none of them.
+    """drafts: what next tokens may be guessed from: texts, or a draft model where texts say nothing. role and the fields after it: of a server of several models, if `?model=` names none of them.
 
     max_instances: the most models that are loaded at once, 0 without a limit.
     """
@@ -99,6 +102,7 @@ class Props(TypedDict):
     devices: list[Device]
     n_layers: Count
     n_gpu_layers: Count
+    drafts: Drafts
     is_sleeping: bool
     role: NotRequired[Literal["router"]]
     max_instances: NotRequired[Count]
@@ -210,6 +214,7 @@ def _props(about: ServerInfo) -> Props:
         "devices": [cast(Device, dict(one)) for one in about.devices],
         "n_layers": about.layers,
         "n_gpu_layers": about.gpu_layers,
+        "drafts": cast(Drafts, about.drafts),
         "is_sleeping": False,
     }
     if about.max_instances is not None:
@@ -223,7 +228,7 @@ def _slots(body: Json, result: Mapping[str, Any], about: ServerInfo) -> list[Slo
         raise RequestError("this server was started with --no-slots", status=501)
     busy = result["sequences"]
     return [
-        {"id": i, "n_ctx": about.context, "speculative": False, "is_processing": i < busy}
+        {"id": i, "n_ctx": about.context, "speculative": about.drafts == "model", "is_processing": i < busy}
         for i in range(about.parallel)
     ]
 

@@ -46,6 +46,8 @@ class ModelTotals(TypedDict):
     engine_draft_siblings_accepted_tokens: Count
     engine_draft_earlier_tokens: Count
     engine_draft_earlier_accepted_tokens: Count
+    engine_draft_model_tokens: Count
+    engine_draft_model_accepted_tokens: Count
 
 
 class Totals(ModelTotals):

@@ -54,6 +54,7 @@ DRAFT_SOURCES = {
     "own": "the sequence's own text",
     "siblings": "the request's other texts",
     "earlier": "the same client's earlier texts of such a prompt",
+    "model": "a draft model",
 }
 for _source, _words in DRAFT_SOURCES.items():
     _name = f"draft_{_source}"
