@@ -6,7 +6,8 @@ FOLDER has corpus/ and schemas/. The engine draws as usual, but takes the tokens
 of those that it has drawn: a model of random weights repeats nothing by itself. Each row is asked with and
 without `draft`, in turns; "free" is the model's own text. Figures are medians over rounds of sums over all
 items; ms a token: of decoding, by the tokens of the longest sequence. "by guesses": the share of the tokens
-that were guesses. --peer: the same of the best of llama-server's drafters that need no model (drafters.cpp),
+that were guesses. --draft-model: one that guesses where texts say little, as of a model that padded.py has
+made of it. --peer: the same of the best of llama-server's drafters that need no model (drafters.cpp),
 for each text by itself.
 """
 
@@ -144,13 +145,15 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=4)
     parser.add_argument("--only", default="")
     parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--draft-model", type=Path)
     given = parser.parse_args()
     made = sets(given.folder, given.items)
     free = {"prompt": "In the forest by the river lived a fox. " * 12, "sampling": SAMPLING}
     peer = " llama-server's best: by guesses, right |" if given.peer else ""
     print("| set | n | items | plain, ms a token | with drafts | ratio | by guesses | right |" + peer)
     print("| -- | -- | -- | -- | -- | -- | -- | -- |" + " -- |" * given.peer)
-    with Lines("-np", "8", "-c", "16384", model=given.model) as engine:
+    more = ("-md", str(given.draft_model)) if given.draft_model else ()
+    with Lines("-np", "8", "-c", "16384", *more, model=given.model) as engine:
         for name in given.only.split("/") if given.only else (*made, "free"):
             for n, most in SIZES.items():
                 if name == "free":

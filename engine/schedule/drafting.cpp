@@ -37,6 +37,14 @@ bool step_curve::knows(int32_t n_tokens) const {
     return p.n_times >= 2 && is_recent(p);
 }
 
+int32_t step_curve::largest() const {
+    int32_t n = n_max;
+    while (n > 0 && !knows(n)) {
+        n--;
+    }
+    return n;
+}
+
 double step_curve::at(int32_t n_tokens) const {
     int32_t below = std::min(n_tokens, n_max), above = n_tokens;
     while (below > 0 && !knows(below)) {
@@ -139,6 +147,15 @@ std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, cons
     return best;
 }
 
+static const double part_of_token = 0.25; // of the time of one in a step: what a further one may take
+
+// Of a step; beyond what was measured each further token is taken to cost something, as such a step may take any time.
+static double expected_time(const step_curve & curve, int32_t n_tokens) {
+    const int32_t known = curve.largest();
+    const double  more  = known > 0 ? part_of_token * std::max(n_tokens - known, 0) / known : 0.0;
+    return curve.at(n_tokens) * (1.0 + more);
+}
+
 int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens, int32_t n_rows,
                       int32_t n_texts, double t_round, int32_t n_most) {
     const draft_evidence why       = {draft_source::model, 0, 0};
@@ -146,7 +163,7 @@ int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32
     int32_t              best = 0;
     for (int32_t n = 1; n <= n_most && n_tokens + n * n_texts <= step_curve::n_max; n++) {
         made += n_texts * rates.chance(why, n - 1);
-        const double t = curve.at(n_tokens + n * n_texts) + n * t_round;
+        const double t = expected_time(curve, n_tokens + n * n_texts) + n * t_round;
         if (made / t > best_rate) {
             best      = n;
             best_rate = made / t;

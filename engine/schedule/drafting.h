@@ -18,6 +18,8 @@ class step_curve {
     // Of a step of so many tokens, in us: between two that were measured in a straight line, beyond them as the nearest one.
     double at(int32_t n_tokens) const;
     bool   knows(int32_t n_tokens) const;
+    // The largest size that was measured; 0: none.
+    int32_t largest() const;
 
     static const int32_t n_max    = 64;   // tokens
     static const int64_t n_recent = 1000; // steps
