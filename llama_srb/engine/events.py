@@ -64,8 +64,8 @@ class Ready:
 
     cpu: the CPU that its kernels are compiled for, native or e.g. "zen4". commit: llama.cpp's. devices: what
     lies on each, in bytes (`model`, `context`, `compute`), and its `total` memory; the CPU is the last one.
-    gpu_layers: those of `layers` that GPUs compute. drafts: what next tokens are guessed from: none, texts, or
-    model, a draft model where texts say nothing.
+    gpu_layers: those of `layers` that GPUs compute. drafts: what next tokens are guessed from: none, texts,
+    or model, a draft model where texts say nothing.
     """
 
     protocol: int

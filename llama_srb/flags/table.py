@@ -13,6 +13,7 @@ from .readers import number, whole
 # fmt: off
 PASSED = Passed()
 NO_DOWNLOAD = Refused("download the file yourself, and name it with --model")
+NO_DRAFT_DOWNLOAD = Refused("download the file yourself, and name it with --spec-draft-model")
 LIKE_THE_MODEL = Refused("a draft model has the threads of the model, and lies on one device as a whole")
 DRAFT_SIZES = Refused("the times of steps say how many tokens are guessed; --spec-draft-n-max bounds them")
 NO_MEDIA = Refused("models of text only: there is no projector for images, sound and video")
@@ -271,7 +272,7 @@ ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     # speculative decoding
     ("-lcs --lookup-cache-static", 1, Refused("guesses come from a request's own texts, not from a file")),
     ("-lcd --lookup-cache-dynamic", 1, Refused("guesses come from a request's own texts, not from a file")),
-    ("--spec-draft-hf -hfd -hfrd --hf-repo-draft", 1, Refused("download the file yourself, and name it with --spec-draft-model")),
+    ("--spec-draft-hf -hfd -hfrd --hf-repo-draft", 1, NO_DRAFT_DOWNLOAD),
     ("--spec-draft-threads -td --threads-draft", 1, LIKE_THE_MODEL),
     ("--spec-draft-threads-batch -tbd --threads-batch-draft", 1, LIKE_THE_MODEL),
     ("--spec-draft-cpu-mask -Cd --cpu-mask-draft", 1, LIKE_THE_MODEL),

@@ -82,8 +82,9 @@ Drafts: TypeAlias = Literal["none", "texts", "model"]
 
 
 class Props(TypedDict):
-    """drafts: what next tokens may be guessed from: texts, or a draft model where texts say nothing. role and the fields after it: of a server of several models, if `?model=` names none of them.
+    """drafts: what next tokens may be guessed from: texts, or a draft model where texts say nothing.
 
+    role and the fields after it: of a server of several models, if `?model=` names none of them.
     max_instances: the most models that are loaded at once, 0 without a limit.
     """
 
