@@ -40,7 +40,7 @@ from ..records import (
     extra,
     is_prompt,
 )
-from . import NewDocument, Query, Reader, Room, Turns, begun_in
+from . import NewDocument, Query, Reader, Room, Turns, begun_in, id_of_chunk
 from .fusion import fused
 from .points import Points, blank, key_of
 from .search import Candidate, Efforts, Name, chosen
@@ -205,6 +205,7 @@ class QdrantStore:
         if (found := points.facts()) is None:
             raise MemoryUnusable(f"memory {self._name}: Qdrant's collection {points.alias} is no memory")
         self.facts = found
+        points.learn_secret(found)
         _move_prompts(points, found.width)
         is_empty = next(points.scroll("text"), None) is None
         self.has_words = points.has_words()
@@ -331,7 +332,7 @@ class QdrantStore:
 
     def _found_in(self, point: Any, one: Candidate, name: Name, around: int) -> Found:
         """What was found, with the text of so many chunks before and behind it."""
-        found = _found(point, one, name)
+        found = _found(point, one, name, self._points.secret)
         if not around:
             return found
         owner, hash = point.payload["owner"], point.payload["hash"]
@@ -435,10 +436,11 @@ def _document(row: dict[str, Any], text: str = "") -> Document:
     )
 
 
-def _found(point: Any, one: Candidate, name: Name) -> Found:
+def _found(point: Any, one: Candidate, name: Name, secret: bytes) -> Found:
     row = point.payload
+    id = id_of_chunk(secret, row["owner"], row["hash"], row["start"])
     return Found(
-        str(point.id), name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"],
+        id, name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"],
         one.scores, _headings(row),
     )  # fmt: skip
 

@@ -13,12 +13,12 @@ import orjson
 from ..headings import HeadingPath
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
 from ..words import packed
-from . import NewDocument, Reader, Room, Sizes, read_facts
+from . import NewDocument, Reader, Room, Sizes, id_of_chunk, read_facts
 from .search import Candidate, Effort, Name
 
 SCHEMA = """
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER, changes INTEGER,
-                    removals INTEGER);
+                    removals INTEGER, secret BLOB);
 CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
 CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
                     UNIQUE (owner, hash));
@@ -27,7 +27,7 @@ CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, meta
 CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
                      start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB, words BLOB, headings TEXT);
 CREATE INDEX chunks_of_text ON chunks (text, generation);
-INSERT INTO state VALUES (1, 1, 0, 0);
+INSERT INTO state VALUES (1, 1, 0, 0, NULL);
 """  # numbers of texts are never used again, so newer texts have higher ones
 DOCUMENTS = """
 SELECT d.id, d.owner, d.metadata, s.characters, d.stored_at, d.text, s.chunks
@@ -288,10 +288,11 @@ def add_columns(db: sqlite3.Connection) -> None:
     db.execute(SIZES)
     for table, column, kind in (
         ("sizes", "characters", "INTEGER"), ("documents", "is_prompt", "INTEGER"),
-        ("chunks", "words", "BLOB"), ("chunks", "headings", "TEXT"),
+        ("chunks", "words", "BLOB"), ("chunks", "headings", "TEXT"), ("state", "secret", "BLOB"),
     ):  # fmt: skip
         if column not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+    db.execute("UPDATE state SET secret = randomblob(16) WHERE secret IS NULL")
     is_prompt = "metadata = ? AND id GLOB ?"
     db.execute(f"UPDATE documents SET is_prompt = ({is_prompt}) WHERE is_prompt IS NULL", PROMPT_ROWS)
     for statement in INDEXES:
@@ -307,6 +308,7 @@ class Parts:
         self._db, self._effort = db, effort
         self._texts: dict[int, str] = {}
         self._characters = 0
+        (self._secret,) = db.execute("SELECT secret FROM state").fetchone()
 
     def of(self, one: Candidate) -> tuple[int, int, str]:
         """Where a chunk begins and ends in its document's text, and its own text."""
@@ -316,9 +318,12 @@ class Parts:
     def found(self, one: Candidate, name: Name, around: int = 0) -> Found:
         """around: how many chunks before and behind it the text has, too."""
         wanted = {"chunk": one.chunk, "around": around}
-        start, end, headings = self._db.execute(AROUND if around else SPAN, wanted).fetchone()
+        start, end, headings = self._db.execute(SPAN, wanted).fetchone()
+        id = id_of_chunk(self._secret, one.text, start)
+        if around:
+            start, end, headings = self._db.execute(AROUND, wanted).fetchone()
         return Found(
-            str(one.chunk), name.id, self._text(one.text)[start:end], one.score, name.metadata, name.owner,
+            id, name.id, self._text(one.text)[start:end], one.score, name.metadata, name.owner,
             start, end, one.scores, tuple(headings.split("\n")) if headings else (),
         )  # fmt: skip
 
