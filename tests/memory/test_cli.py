@@ -58,6 +58,8 @@ def test_words_are_searched_without_an_engine(folder: Folder) -> None:
     code, out, _ = folder.memory("search", "tales", "warm", "roofs", "--json", "-k", "1")
     found = json.loads(out)
     assert [CAT[start:end] for start, end in found["highlights"]] == ["warm", "roof"]
+    code, out, _ = folder.memory("search", "tales", "waarm", "--json", "-k", "1")
+    assert [CAT[start:end] for start, end in json.loads(out)["highlights"]] == ["warm"]
     (folder.path / "log.md").write_text(f"# Log\n{'A boat came. ' * 90}The barque Iris came.")
     assert folder.memory("put", "tales", "log.md")[0] == 0
     assert folder.memory("search", "tales", "Iris")[1].startswith("log.md / Log  words ")

@@ -174,7 +174,7 @@ class MemoryRoutes:
         warnings = [*search.warnings]
         if by != "meaning" and not memory.has_words:
             warnings.append("not all chunks have their words yet: by words the others are not found")
-        if search.highlights and not await asyncio.to_thread(_highlight, answer["data"], search.query):
+        if search.highlights and not await asyncio.to_thread(_highlight, answer["data"], found, search.query):
             warnings.append(f"only the first {MOST_HIGHLIGHTED} characters of the texts have highlights")
         if warnings:
             answer["warnings"] = tuple(warnings)
@@ -203,14 +203,14 @@ def _found(one: Found, search: Search) -> FoundChunk:
     }
 
 
-def _highlight(found: list[FoundChunk], query: str) -> bool:
+def _highlight(data: list[FoundChunk], found: list[Found], query: str) -> bool:
     """Says where the words of the query are in each text. False: there is too much text."""
     words, left = asked(query), MOST_HIGHLIGHTED
-    for one in found:
-        left -= len(one["text"])
+    for entry, one in zip(data, found, strict=True):
+        left -= len(entry["text"])
         if left < 0:
             return False
-        one["highlights"] = [[start, end] for start, end in highlights(one["text"], words)]
+        entry["highlights"] = [[start, end] for start, end in highlights(entry["text"], words, one.instead)]
     return True
 
 

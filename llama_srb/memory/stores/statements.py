@@ -325,6 +325,7 @@ class Parts:
         return Found(
             id, name.id, self._text(one.text)[start:end], one.score, name.metadata, name.owner,
             start, end, one.scores, tuple(headings.split("\n")) if headings else (),
+            one.instead,
         )  # fmt: skip
 
     def _text(self, number: int) -> str:
