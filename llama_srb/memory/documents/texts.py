@@ -1,4 +1,4 @@
-"""Text and HTML: bytes → text."""
+"""Text and HTML: bytes → text. Headings of all kinds of documents become lines as Markdown has them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,8 @@ BLOCKS = {
 }  # fmt: skip
 CELLS = {"td", "th"}
 PARAGRAPHS = BLOCKS - {"li", "tr", "dt", "dd", "div"}
+LEVELS = {f"h{level}": level for level in range(1, 7)}  # of headings
+_LIKE_HEADING = re.compile(r"^(?=#{1,6}[ \t])", re.MULTILINE)
 
 
 def read_html(body: bytes, charset: str, limits: Limits) -> str:
@@ -84,8 +86,17 @@ def _guessed(body: bytes) -> str:
         return body.decode("cp1252", errors="replace")
 
 
+def heading_line(level: int, text: str) -> str:
+    """A heading as a line of Markdown, by which its chunks find it; "" if it has no text."""
+    title = " ".join(text.split())
+    return f"{'#' * min(level, 6)} {title}" if title else ""
+
+
 def html_text(text: str, limits: Limits) -> str:
-    """The visible text of a page: a line for each block, an empty line between paragraphs."""
+    """The visible text of a page: a line for each block, an empty line between paragraphs.
+
+    Lines of code that look like headings, as comments do, are indented.
+    """
     from lxml import etree, html
 
     text = re.sub(r"^\s*<\?xml[^>]*\?>", "", text)
@@ -100,12 +111,17 @@ def html_text(text: str, limits: Limits) -> str:
 
 def _laid_out(events: Any, limits: Limits) -> str:
     pieces: list[str] = []
-    counts = dict.fromkeys(("depth", "hidden", "as it is"), 0)
-    size = 0
+    counts = dict.fromkeys(("depth", "hidden", "as it is", "heading"), 0)
+    size = begin = 0  # begin: of the pieces of a heading, or of a text as it is
     for event, node in events:
         is_start = event == "start"
         _count(counts, node.tag, 1 if is_start else -1)
         require(counts["depth"], MAX_DEPTH, "levels of elements")
+        if counts["as it is"] + counts["heading"] == is_start and (node.tag == "pre" or node.tag in LEVELS):
+            if is_start:
+                begin = len(pieces) + 1  # behind the space before it
+            else:
+                pieces[begin:] = [_as_line_or_code(node.tag, "".join(pieces[begin:]))]
         pieces.append(_space(node.tag, is_start))
         said = (node.text if is_start else node.tail) or ""
         if not counts["hidden"]:
@@ -119,6 +135,11 @@ def _count(counts: dict[str, int], tag: str, step: int) -> None:
     counts["depth"] += step
     counts["hidden"] += step * (tag in HIDDEN)
     counts["as it is"] += step * (tag == "pre")
+    counts["heading"] += step * (tag in LEVELS)
+
+
+def _as_line_or_code(tag: str, text: str) -> str:
+    return heading_line(LEVELS[tag], text) if tag in LEVELS else _LIKE_HEADING.sub("  ", text)
 
 
 def _space(tag: str, is_start: bool) -> str:
