@@ -124,7 +124,7 @@ def test_a_copy_of_the_model_is_the_same_model(folder: Folder) -> None:
     [
         (("put", "tails", "cat.md"), 'no memory "tails"; the configuration (--config FILE) has tales'),
         (("put", "tales", "none.md"), "cannot read none.md: No such file or directory"),
-        (("put", "tales", "srb.toml"), "srb.toml: the name must end with .txt, .md, "),
+        (("put", "tales", "tales.db"), "tales.db: the name must end with .txt, .md, "),
         (("put", "tales", "cat.md", "--metadata", "{"), "--metadata is not JSON: "),
         (("put", "tales", "cat.md", "--metadata", "[]"), "metadata is []; it must be an object"),
         (("put", "tales", "cat.md", "cat.md", "--id", "x"), "--id is for one file."),

@@ -26,7 +26,7 @@ from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, HELD
 from llama_srb.http.route import FILE
-from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
+from llama_srb.memory.documents import DocumentLimits, kind_of, more_exact, type_of
 from llama_srb.memory.one_memory import Memory, OnProgress
 from llama_srb.memory.records import (
     OPERATOR,
@@ -82,6 +82,7 @@ class MemoryRoutes:
         content_type = http.headers.get("Content-Type", "")
         if content_type in ("", UNKNOWN):
             content_type = type_of(id) or content_type
+        content_type = more_exact(content_type, id)
         kind_of(content_type)
         metadata = metadata_of(list(http.query.items()), http.headers.get(METADATA))
         caller, access = http[CALLER], self._access(http)

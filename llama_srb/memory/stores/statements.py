@@ -12,6 +12,7 @@ import orjson
 
 from ..headings import HeadingPath
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
+from ..source_code import looks_like_source
 from ..words import packed
 from . import NewDocument, Reader, Room, Sizes, id_of_chunk, read_facts
 from .search import Candidate, Effort, Name
@@ -21,14 +22,15 @@ CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER,
                     removals INTEGER, secret BLOB);
 CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
 CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
-                    UNIQUE (owner, hash));
+                    is_source INTEGER, UNIQUE (owner, hash));
 CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
                         is_prompt INTEGER, PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
                      start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB, words BLOB, headings TEXT);
 CREATE INDEX chunks_of_text ON chunks (text, generation);
 INSERT INTO state VALUES (1, 1, 0, 0, NULL);
-"""  # numbers of texts are never used again, so newer texts have higher ones
+"""
+# Numbers of texts are never used again, so newer texts have higher ones. is_source: NULL: of before.
 DOCUMENTS = """
 SELECT d.id, d.owner, d.metadata, s.characters, d.stored_at, d.text, s.chunks
 FROM documents d JOIN sizes s ON s.text = d.text
@@ -57,6 +59,7 @@ WITHOUT_HEADINGS = """
 SELECT number, text, generation, start, "end", tokens FROM chunks INDEXED BY chunks_without_headings
 WHERE headings IS NULL ORDER BY number LIMIT ?
 """
+TEXT = "SELECT text, is_source FROM texts WHERE number = ?"
 SPAN = 'SELECT start, "end", headings FROM chunks WHERE number = :chunk'
 AROUND = """
 WITH found AS (SELECT number, text, generation FROM chunks WHERE number = :chunk)
@@ -99,7 +102,8 @@ SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
 WHERE d.owner = ? AND d.id GLOB ? AND d.metadata = ?
 """
 COPIED_TEXT = """
-INSERT INTO texts (owner, hash, text) SELECT ?, hash, text FROM texts WHERE number = ? RETURNING number
+INSERT INTO texts (owner, hash, text, is_source) SELECT ?, hash, text, is_source FROM texts WHERE number = ?
+RETURNING number
 """
 COPIED_CHUNKS = """
 INSERT INTO chunks (generation, text, start, "end", tokens, vector, words, headings)
@@ -108,7 +112,7 @@ SELECT generation, ?, start, "end", tokens, vector, words, headings FROM chunks 
 NAMES = "SELECT owner, id FROM documents WHERE text = ? ORDER BY stored_at, id"
 METADATA = "SELECT metadata FROM documents WHERE owner = ? AND id = ?"
 UNFINISHED = """
-SELECT number, text FROM texts t
+SELECT number FROM texts t
 WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
 """
 
@@ -132,15 +136,21 @@ def set_size(db: sqlite3.Connection, number: int, text: str, chunks: int) -> Non
     db.execute("INSERT OR REPLACE INTO sizes (text, bytes, chunks, characters) VALUES (?, ?, ?, ?)", values)
 
 
+def text_of(db: sqlite3.Connection, number: int) -> tuple[str, bool]:
+    """A text, empty if it was removed, and whether it is source code."""
+    text, is_source = db.execute(TEXT, (number,)).fetchone() or ("", False)
+    return text, looks_like_source(text) if is_source is None else bool(is_source)
+
+
 def text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
     row = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?",
                      (document.owner, document.hash)).fetchone()  # fmt: skip
     return int(row[0]) if row else None
 
 
-def insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
-    row = db.execute("INSERT INTO texts (owner, hash, text) VALUES (?, ?, ?) RETURNING number",
-                     (document.owner, document.hash, document.text)).fetchone()  # fmt: skip
+def insert_text(db: sqlite3.Connection, new: NewDocument) -> int:
+    row = db.execute("INSERT INTO texts (owner, hash, text, is_source) VALUES (?, ?, ?, ?) RETURNING number",
+                     (new.owner, new.hash, new.text, new.is_source)).fetchone()  # fmt: skip
     return int(row[0])
 
 
@@ -181,8 +191,8 @@ class Earlier:
         rows = db.execute(WITHOUT_HEADINGS, (most,)).fetchall()
         for number, text, generation, *chunk in rows:
             if self._of != (text, generation):
-                (self._text,) = db.execute("SELECT text FROM texts WHERE number = ?", (text,)).fetchone()
-                self._of, self._path = (text, generation), HeadingPath(self._text)
+                self._text, is_source = text_of(db, text)
+                self._of, self._path = (text, generation), HeadingPath(self._text, is_source=is_source)
             (found,) = indexed(self._text, self._path, [Chunk(*chunk)])
             db.execute("UPDATE chunks SET words = ?, headings = ? WHERE number = ?", (*found, number))
         return len(rows)
@@ -289,6 +299,7 @@ def add_columns(db: sqlite3.Connection) -> None:
     for table, column, kind in (
         ("sizes", "characters", "INTEGER"), ("documents", "is_prompt", "INTEGER"),
         ("chunks", "words", "BLOB"), ("chunks", "headings", "TEXT"), ("state", "secret", "BLOB"),
+        ("texts", "is_source", "INTEGER"),
     ):  # fmt: skip
         if column not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
