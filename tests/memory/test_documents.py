@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
 import time
 from dataclasses import fields
+from typing import Any
 
+import pypdf
 import pytest
 
 from llama_srb.memory.documents import DEFAULT_LIMITS, KINDS, DocumentLimits, Documents, readers, type_of
@@ -132,6 +135,30 @@ HEADED: dict[str, tuple[bytes, str, str]] = {
 @each_row(("body", "content_type", "expected"), HEADED.values(), ids=HEADED)
 async def test_headings_are_lines_of_markdown(body: bytes, content_type: str, expected: str) -> None:
     assert await text_of(body, content_type) == expected
+
+
+def bookmarked(body: bytes, *bookmarks: tuple[str, int, int]) -> bytes:
+    """A PDF with these: title, page, level."""
+    writer, above = pypdf.PdfWriter(clone_from=io.BytesIO(body)), dict[int, Any]()
+    for title, page, level in bookmarks:
+        above[level] = writer.add_outline_item(title=title, page_number=page, parent=above.get(level - 1))
+    written = io.BytesIO()
+    writer.write(written)
+    return written.getvalue()
+
+
+LINES = b"BT /F1 12 Tf 14 TL 72 700 Td (1.2  Moor the) Tj T* (boats) Tj T* (BOATS) Tj T* (Boats) Tj ET"
+
+
+async def test_bookmarks_of_a_pdf_are_headings() -> None:
+    body = pdf([], [LINES, LINES])
+    marked = bookmarked(body, ("Harbour", 0, 1), ("Moor the", 1, 2), ("Boats!", 1, 3))
+    assert await text_of(marked, PDF) == (
+        f"{await text_of(pdf([], [LINES]), PDF)}\n\n## 1.2 Moor the\n\n### boats\n\nBOATS\nBoats"
+    )
+    broken = re.sub(rb"/First \d+ 0 R", b"/First  [7]", marked)
+    assert broken != marked
+    assert await text_of(broken, PDF) == await text_of(body, PDF)
 
 
 def many_headings() -> list[tuple[bytes, str]]:
