@@ -93,7 +93,7 @@ STYLES = "".join((
 PARAGRAPHS = (
     (in_style("berschrift1"), "One"), (in_style("Kapitel"), "Also one"), (in_style("Gross"), "Three"),
     (in_style("Inhalt"), "Contents"), ('<w:outlineLvl w:val="7"/>', "Eight"),
-    (in_style("Heading2"), "Not described"), *((in_style(id), id) for id in "ABC"),
+    (in_style("Heading2"), "Not described"), ("", "# No heading"), *((in_style(id), id) for id in "ABC"),
 )  # fmt: skip
 OFFICE = "xmlns:office='o' xmlns:text='t' xmlns:table='b'"
 HEADED_ODT = (
@@ -104,14 +104,14 @@ HEADED_ODT = (
 )
 HEADED: dict[str, tuple[bytes, str, str]] = {
     "HTML": (
-        b"<h2>Two<br> <b>lines</b>\n</h2><h3><img></h3><h6><div>Six</div></h6>text<nav><h2>x</h2></nav>",
+        b"<h2>Two<br> <b>lines</b><a>&para;</a>\n</h2><h3></h3><h6><div>Six</div></h6>x<nav><h2>x</h2></nav>",
         "text/html",
-        "## Two lines\n\n###### Six\n\ntext",
+        "## Two lines\n\n###### Six\n\nx",
     ),
     "comments in code": (
-        b"text<pre>x = 1\n# one\n<b># two</b>\n#three\n</pre>",
+        b"text<pre>x = 1\n# one\n<b># two</b>\n#three\n</pre><table><th>#<th>Name<tr><td>1<td>Iris</table>",
         "text/html",
-        "text\n\nx = 1\n  # one\n  # two\n#three",
+        "text\n\nx = 1\n  # one\n  # two\n#three\n\n  # | Name |\n1 | Iris |",
     ),
     "EPUB": (
         epub({f"{i}.xhtml": CHAPTER.format(f"<h1>Chapter {i}</h1><p>It is {i}.</p>") for i in (1, 2)}),
@@ -121,7 +121,8 @@ HEADED: dict[str, tuple[bytes, str, str]] = {
     "Word": (
         styled_docx(STYLES, *PARAGRAPHS),
         DOCX,
-        "# One\n\n# Also one\n\n### Three\n\nContents\n\n###### Eight\n\n## Not described\n\nA\n\nB\n\nC",
+        "# One\n\n# Also one\n\n### Three\n\nContents\n\n###### Eight\n\n## Not described\n\n"
+        "  # No heading\n\nA\n\nB\n\nC",
     ),
     "OpenDocument": (archive({"content.xml": HEADED_ODT}), ODT, "## Two\n\n# One\n\ntext\n\ncell"),
     "rich text": (
@@ -177,7 +178,7 @@ async def test_headings_take_time_in_proportion_to_the_document(body: bytes, con
 
 
 SAMPLES = ROOT / "tests/support/documents"
-MARKS = re.compile(r"[*\\\[\]^]|^(?:#+|>|[-•]|\d+\.)\s|^(\d+):", re.MULTILINE)
+MARKS = re.compile(r"[*\\\[\]^]|^ *(?:#+|>|[-•]|\d+\.)\s|^(\d+):", re.MULTILINE)
 
 
 def words(text: str) -> list[str]:

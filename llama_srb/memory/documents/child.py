@@ -100,6 +100,8 @@ def read(asked: dict[str, Any], body: bytes) -> tuple[dict[str, str], str]:
     lock_down(limits.memory, limits.seconds)
     try:
         text = reader.read(body, asked["charset"], limits).encode(errors="ignore").decode()
+        if asked["kind"] != "text":
+            text = readers.marked(text)
         readers.require(len(text.encode()), limits.text, "bytes of text")
         text = cleaned(text)
         if not text.strip():

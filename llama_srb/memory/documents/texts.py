@@ -67,7 +67,8 @@ BLOCKS = {
 CELLS = {"td", "th"}
 PARAGRAPHS = BLOCKS - {"li", "tr", "dt", "dd", "div"}
 LEVELS = {f"h{level}": level for level in range(1, 7)}  # of headings
-_LIKE_HEADING = re.compile(r"^(?=#{1,6}[ \t])", re.MULTILINE)
+_MARK = "\0"  # before a heading, until the text is whole; no text keeps it
+_LIKE_HEADING = re.compile(rf"^(?:{_MARK}|(?=#{{1,6}}[ \t]))", re.MULTILINE)
 
 
 def read_html(body: bytes, charset: str, limits: Limits) -> str:
@@ -87,16 +88,21 @@ def _guessed(body: bytes) -> str:
 
 
 def heading_line(level: int, text: str) -> str:
-    """A heading as a line of Markdown, by which its chunks find it; "" if it has no text."""
-    title = " ".join(text.split())
-    return f"{'#' * min(level, 6)} {title}" if title else ""
+    """A heading as marked() expects it; "" if it has no text."""
+    title = " ".join(text.split()).removesuffix("¶")  # a link of Sphinx to the heading
+    return f"{_MARK}{'#' * min(level, 6)} {title}" if title else ""
+
+
+def marked(text: str) -> str:
+    """The text of a document whose headings are lines of Markdown, and no other lines: they are indented.
+
+    Others are comments of code, and rows of tables that have a # above numbers.
+    """
+    return _LIKE_HEADING.sub(lambda found: "" if found[0] else "  ", text)
 
 
 def html_text(text: str, limits: Limits) -> str:
-    """The visible text of a page: a line for each block, an empty line between paragraphs.
-
-    Lines of code that look like headings, as comments do, are indented.
-    """
+    """The visible text of a page: a line for each block, an empty line between paragraphs."""
     from lxml import etree, html
 
     text = re.sub(r"^\s*<\?xml[^>]*\?>", "", text)
@@ -112,16 +118,16 @@ def html_text(text: str, limits: Limits) -> str:
 def _laid_out(events: Any, limits: Limits) -> str:
     pieces: list[str] = []
     counts = dict.fromkeys(("depth", "hidden", "as it is", "heading"), 0)
-    size = begin = 0  # begin: of the pieces of a heading, or of a text as it is
+    size = begin = 0  # begin: of the pieces of a heading
     for event, node in events:
         is_start = event == "start"
         _count(counts, node.tag, 1 if is_start else -1)
         require(counts["depth"], MAX_DEPTH, "levels of elements")
-        if counts["as it is"] + counts["heading"] == is_start and (node.tag == "pre" or node.tag in LEVELS):
+        if node.tag in LEVELS and counts["heading"] == is_start:
             if is_start:
                 begin = len(pieces) + 1  # behind the space before it
             else:
-                pieces[begin:] = [_as_line_or_code(node.tag, "".join(pieces[begin:]))]
+                pieces[begin:] = [heading_line(LEVELS[node.tag], "".join(pieces[begin:]))]
         pieces.append(_space(node.tag, is_start))
         said = (node.text if is_start else node.tail) or ""
         if not counts["hidden"]:
@@ -136,10 +142,6 @@ def _count(counts: dict[str, int], tag: str, step: int) -> None:
     counts["hidden"] += step * (tag in HIDDEN)
     counts["as it is"] += step * (tag == "pre")
     counts["heading"] += step * (tag in LEVELS)
-
-
-def _as_line_or_code(tag: str, text: str) -> str:
-    return heading_line(LEVELS[tag], text) if tag in LEVELS else _LIKE_HEADING.sub("  ", text)
 
 
 def _space(tag: str, is_start: bool) -> str:
