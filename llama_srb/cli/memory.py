@@ -113,16 +113,17 @@ def _search(
         found = await memory.search(text, k, by=way, cosines=way != "words")
         words = asked(text)
         for one in found:
+            places = highlights(one.text, words, one.instead)
             if as_json:
                 click.echo(json.dumps({
                     "id": one.id, "document": one.document, "text": one.text,
                     "headings": one.headings, "score": one.score, "scores": one.scores.known(),
-                    "highlights": highlights(one.text, words), "metadata": dict(one.metadata),
+                    "highlights": places, "metadata": dict(one.metadata),
                 }, ensure_ascii=False))  # fmt: skip
             else:
                 where = " / ".join((click.style(one.document, fg="green"), *one.headings))
                 click.echo(where + _why(one.scores))
-                click.echo(_styled(one.text, highlights(one.text, words)) + "\n")
+                click.echo(_styled(one.text, places) + "\n")
         if not found:
             raise Failed(f"the memory {name} has found nothing for {shown(text)}")
 

@@ -106,9 +106,11 @@ def cleaned(text: str) -> str:
     return text.strip()
 
 
-async def chunks_of(text: str, chunking: Chunking, count_tokens: CountTokens) -> list[Chunk]:
+async def chunks_of(
+    text: str, chunking: Chunking, count_tokens: CountTokens, *, is_source: bool = False
+) -> list[Chunk]:
     """The chunks of a cleaned text, in order. The tokens of a chunk's pieces are at most chunking.tokens."""
-    steps, made = chunked(text, chunking), list[Chunk]()
+    steps, made = chunked(text, chunking, is_source=is_source), list[Chunk]()
     step = next(steps, None)
     while step is not None:
         counts: Sequence[int] = ()
@@ -128,10 +130,10 @@ def following(steps: Chunked, counts: Sequence[int]) -> Count | Made | None:
         return None
 
 
-def chunked(text: str, chunking: Chunking) -> Chunked:
-    """The steps in which a cleaned text becomes chunks."""
+def chunked(text: str, chunking: Chunking, *, is_source: bool = False) -> Chunked:
+    """The steps in which a cleaned text becomes chunks. is_source: it has no headings."""
     sentences, known, left = _sentences(text, chunking.separators), dict[str, int](), list[Piece]()
-    known_headings, begins = Starts(text), set[int]()
+    known_headings, begins = Starts(text, is_source=is_source), set[int]()
     while some := list(islice(sentences, SENTENCES_AT_ONCE)):
         pieces = yield from _counted(text, some, chunking.tokens, known)
         begins = {one.start for one in left if one.start in begins}

@@ -2,6 +2,7 @@
 
 A heading is a line of Markdown (`# Title`, or a line above === or ---, not within fenced code), a line of
 capitals between an empty line and a text, as manual pages have them, or the first line of a manual page.
+Source code has none.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def _heading(found: re.Match[str]) -> Heading | None:
 class Starts:
     """Whether headings of a cleaned text begin at characters, which are asked for in order."""
 
-    def __init__(self, text: str) -> None:
-        self._coming = headings(text)
+    def __init__(self, text: str, *, is_source: bool = False) -> None:
+        self._coming = headings("" if is_source else text)
         self._next = next(self._coming, None)
 
     def has(self, at: int) -> bool:
@@ -104,8 +105,8 @@ class Starts:
 class HeadingPath:
     """The headings of the chunks of a cleaned text, which are asked for in its order."""
 
-    def __init__(self, text: str) -> None:
-        self._coming = headings(text)
+    def __init__(self, text: str, *, is_source: bool = False) -> None:
+        self._coming = headings("" if is_source else text)
         self._next = next(self._coming, None)
         self._above = list[Heading]()
         self._within = deque[Heading]()

@@ -18,7 +18,7 @@ from llama_srb.engine.exchange import CommandRefused
 from llama_srb.request.values import RequestError, SearchBy, whole
 
 from .chunks import SHORT, cleaned
-from .documents import CleanText, Documents, Reading
+from .documents import PLAIN, CleanText, Documents, Reading, more_exact, said_source
 from .filters import NO_FILTER, Filter
 from .records import (
     MAX_FOUND,
@@ -50,7 +50,6 @@ from .stores.sqlite import SqliteStore
 from .stores.vectors import normalised
 from .words import asked
 
-PLAIN = "text/plain; charset=utf-8"
 EMBEDDED_AT_ONCE = 32  # chunks of one call
 RANKED = 50  # chunks that a reranker orders
 Ranker: TypeAlias = Callable[[str, Sequence[str]], Awaitable[Sequence[float]]]
@@ -118,6 +117,7 @@ class Memory:
         on_progress: OnProgress = nothing_shown,
     ) -> Stored:  # fmt: skip
         """Stores a file in place of what the owner's document had before; RequestError."""
+        content_type = more_exact(content_type, checked_id(id))
         async with self._documents.reading_body(body, content_type, self.settings.chunking, owner) as read:
             return await self.put_read(id, read, metadata=metadata, owner=owner, on_progress=on_progress)
 
@@ -130,10 +130,11 @@ class Memory:
         if len(given) > SHORT:
             body = given.encode()
             return await self.put_body(
-                id, body, PLAIN, metadata=metadata, owner=owner, on_progress=on_progress
+                id, body, f"{PLAIN}; charset=utf-8", metadata=metadata, owner=owner, on_progress=on_progress
             )
         kept = checked_text(cleaned(given), "text", self._documents.limits.text)
-        read = CleanText(kept, self.settings.chunking)
+        said = said_source(more_exact(PLAIN, checked_id(id)))
+        read = CleanText(kept, self.settings.chunking, said)
         return await self.put_read(id, read, metadata=metadata, owner=owner, on_progress=on_progress)
 
     async def put_read(
@@ -144,7 +145,7 @@ class Memory:
 
         A text that the owner has stored before, under any id, is not computed again.
         """
-        new = NewDocument(checked_id(id), owner, read.text, checked_metadata(metadata))
+        new = NewDocument(checked_id(id), owner, read.text, checked_metadata(metadata), read.is_source)
         on_progress(Progress("read", len(new.text), len(new.text)))
         if owner != OPERATOR:
             async with self._store.turns.reads.slot(self._client):
@@ -278,8 +279,8 @@ class Memory:
         facts = self.model.facts(self.settings)
         done = 0
         while (text := await self._store.rebuild_next(facts)) is not None:
-            key, content = text
-            read = CleanText(content, self.settings.chunking)  # however long it is: nobody else waits
+            key, content, is_source = text
+            read = CleanText(content, self.settings.chunking, is_source)  # however long: nobody else waits
             chunks = await read.chunks(self.model.count_tokens)
             await self._store.rebuild_text(key, chunks, await self._computed(read, chunks, on_progress))
             done += 1

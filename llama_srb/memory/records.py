@@ -285,7 +285,8 @@ NO_SCORES = Scores()
 class Found:
     """A chunk that a search has found. score: the cosine of its vector and the query's, at most 1.
 
-    score: None in a memory without vectors. headings: those above the text, the highest first.
+    score: None in a memory without vectors. headings: those above the text, the highest first. instead: the
+    terms by which the search has looked in place of the query's words with a typo.
     """
 
     id: str
@@ -298,6 +299,7 @@ class Found:
     end: int
     scores: Scores = NO_SCORES
     headings: tuple[str, ...] = ()
+    instead: frozenset[int] = frozenset()
 
     @property
     def text_with_headings(self) -> str:

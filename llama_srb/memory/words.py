@@ -9,7 +9,7 @@ import re
 import struct
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from zlib import crc32
@@ -95,9 +95,12 @@ def asked(query: str) -> list[Asked]:
     return [Asked(term, count, words.get(term, "")) for term, count in islice(times.items(), MOST_ASKED)]
 
 
-def highlights(text: str, asked: Sequence[Asked]) -> list[tuple[int, int]]:
-    """Where the words of a query are in a text, also in other forms: from a character to before another."""
-    wanted, found = {one.term for one in asked}, list[tuple[int, int]]()
+def highlights(text: str, asked: Sequence[Asked], instead: Set[int] = frozenset()) -> list[tuple[int, int]]:
+    """Where the words of a query are in a text, also in other forms: from a character to before another.
+
+    instead: terms that were looked for, too, in place of words with a typo.
+    """
+    wanted, found = {*(one.term for one in asked), *instead}, list[tuple[int, int]]()
     for whole in _JOINED.finditer(text):
         if wanted.isdisjoint(map(hash_of, _terms(whole[0]))):
             continue

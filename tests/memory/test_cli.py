@@ -58,6 +58,8 @@ def test_words_are_searched_without_an_engine(folder: Folder) -> None:
     code, out, _ = folder.memory("search", "tales", "warm", "roofs", "--json", "-k", "1")
     found = json.loads(out)
     assert [CAT[start:end] for start, end in found["highlights"]] == ["warm", "roof"]
+    code, out, _ = folder.memory("search", "tales", "waarm", "--json", "-k", "1")
+    assert [CAT[start:end] for start, end in json.loads(out)["highlights"]] == ["warm"]
     (folder.path / "log.md").write_text(f"# Log\n{'A boat came. ' * 90}The barque Iris came.")
     assert folder.memory("put", "tales", "log.md")[0] == 0
     assert folder.memory("search", "tales", "Iris")[1].startswith("log.md / Log  words ")
@@ -122,7 +124,7 @@ def test_a_copy_of_the_model_is_the_same_model(folder: Folder) -> None:
     [
         (("put", "tails", "cat.md"), 'no memory "tails"; the configuration (--config FILE) has tales'),
         (("put", "tales", "none.md"), "cannot read none.md: No such file or directory"),
-        (("put", "tales", "srb.toml"), "srb.toml: the name must end with .txt, .md, "),
+        (("put", "tales", "tales.db"), "tales.db: the name must end with .txt, .md, "),
         (("put", "tales", "cat.md", "--metadata", "{"), "--metadata is not JSON: "),
         (("put", "tales", "cat.md", "--metadata", "[]"), "metadata is []; it must be an object"),
         (("put", "tales", "cat.md", "cat.md", "--id", "x"), "--id is for one file."),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
 import time
 from dataclasses import fields
+from typing import Any
 
+import pypdf
 import pytest
 
 from llama_srb.memory.documents import DEFAULT_LIMITS, KINDS, DocumentLimits, Documents, readers, type_of
@@ -43,7 +46,7 @@ CHAPTER = "<html><head><title>T</title></head><body>{}</body></html>"
         ("Héllo".encode("latin-1"), "text/plain; charset=ISO-8859-1", "Héllo"),
         (b"# Title\n\n- *one*\n", "text/markdown", "# Title\n\n- *one*"),
         (b"<h1>Title</h1><p>One <b>bold</b>\n word.<br>New<script>x()</script><style>y</style><p>Two.",
-         "text/html", "Title\n\nOne bold word.\nNew\n\nTwo."),
+         "text/html", "# Title\n\nOne bold word.\nNew\n\nTwo."),
         (b"<ul><li>one<li>two</ul><table><tr><td>1<td>2</table><pre>  a\n    b</pre>",
          "TEXT/HTML; charset=utf-8", "one\n\ntwo\n\n1 | 2 |\n\n  a\n    b"),
         ('<meta charset="windows-1251"><p>Война</p>'.encode("cp1251"), "text/html", "Война"),
@@ -61,8 +64,121 @@ async def test_a_document_becomes_text(body: bytes, content_type: str, expected:
     assert await text_of(body, content_type) == expected
 
 
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+
+
+def styled_docx(styles: str, *paragraphs: tuple[str, str]) -> bytes:
+    """Paragraphs: each has its properties before its text."""
+    body = "".join(f"<w:p><w:pPr>{of}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>" for of, text in paragraphs)
+    document = f"<w:document {W}><w:body>{body}</w:body></w:document>"
+    made = changed(docx(["x"]), "word/styles.xml", f"<w:styles {W}>{styles}</w:styles>")
+    return changed(made, "word/document.xml", document)
+
+
+def style(id: str, name: str, base: str = "", outline: str = "") -> str:
+    based = f'<w:basedOn w:val="{base}"/>' if base else ""
+    level = f'<w:pPr><w:outlineLvl w:val="{outline}"/></w:pPr>' if outline else ""
+    return f'<w:style w:styleId="{id}"><w:name w:val="{name}"/>{based}{level}</w:style>'
+
+
+def in_style(id: str) -> str:
+    return f'<w:pStyle w:val="{id}"/>'
+
+
+STYLES = "".join((
+    style("berschrift1", "heading 1"), style("Kapitel", "Kapitel", "berschrift1"),
+    style("Gross", "Groß", outline="2"), style("Inhalt", "TOC Heading", "berschrift1", "9"),
+    style("A", "a", "B"), style("B", "b", "A"), style("C", "c", "A"),
+))  # fmt: skip
+PARAGRAPHS = (
+    (in_style("berschrift1"), "One"), (in_style("Kapitel"), "Also one"), (in_style("Gross"), "Three"),
+    (in_style("Inhalt"), "Contents"), ('<w:outlineLvl w:val="7"/>', "Eight"),
+    (in_style("Heading2"), "Not described"), ("", "# No heading"), *((in_style(id), id) for id in "ABC"),
+)  # fmt: skip
+OFFICE = "xmlns:office='o' xmlns:text='t' xmlns:table='b'"
+HEADED_ODT = (
+    f"<office:document-content {OFFICE}><office:body><office:text>"
+    '<text:h text:outline-level="2">Two</text:h><text:h>One</text:h><text:p>text</text:p><table:table>'
+    "<table:table-row><table:table-cell><text:h>cell</text:h></table:table-cell></table:table-row>"
+    "</table:table></office:text></office:body></office:document-content>"
+)
+HEADED: dict[str, tuple[bytes, str, str]] = {
+    "HTML": (
+        b"<h2>Two<br> <b>lines</b><a>&para;</a>\n</h2><h3></h3><h6><div>Six</div></h6>x<nav><h2>x</h2></nav>",
+        "text/html",
+        "## Two lines\n\n###### Six\n\nx",
+    ),
+    "comments in code": (
+        b"text<pre>x = 1\n# one\n<b># two</b>\n#three\n</pre><table><th>#<th>Name<tr><td>1<td>Iris</table>",
+        "text/html",
+        "text\n\nx = 1\n  # one\n  # two\n#three\n\n  # | Name |\n1 | Iris |",
+    ),
+    "EPUB": (
+        epub({f"{i}.xhtml": CHAPTER.format(f"<h1>Chapter {i}</h1><p>It is {i}.</p>") for i in (1, 2)}),
+        EPUB,
+        "# Chapter 1\n\nIt is 1.\n\n# Chapter 2\n\nIt is 2.",
+    ),
+    "Word": (
+        styled_docx(STYLES, *PARAGRAPHS),
+        DOCX,
+        "# One\n\n# Also one\n\n### Three\n\nContents\n\n###### Eight\n\n## Not described\n\n"
+        "  # No heading\n\nA\n\nB\n\nC",
+    ),
+    "OpenDocument": (archive({"content.xml": HEADED_ODT}), ODT, "## Two\n\n# One\n\ntext\n\ncell"),
+    "rich text": (
+        rb"{\rtf1{\pard\outlinelevel1 T{\b wo}\par}\pard x\par\outlinelevel0 a\cell b\par\outlinelevel9 c}",
+        RTF,
+        "## Two\nx\na | b\nc",
+    ),
+}
+
+
+@each_row(("body", "content_type", "expected"), HEADED.values(), ids=HEADED)
+async def test_headings_are_lines_of_markdown(body: bytes, content_type: str, expected: str) -> None:
+    assert await text_of(body, content_type) == expected
+
+
+def bookmarked(body: bytes, *bookmarks: tuple[str, int, int]) -> bytes:
+    """A PDF with these: title, page, level."""
+    writer, above = pypdf.PdfWriter(clone_from=io.BytesIO(body)), dict[int, Any]()
+    for title, page, level in bookmarks:
+        above[level] = writer.add_outline_item(title=title, page_number=page, parent=above.get(level - 1))
+    written = io.BytesIO()
+    writer.write(written)
+    return written.getvalue()
+
+
+LINES = b"BT /F1 12 Tf 14 TL 72 700 Td (1.2  Moor the) Tj T* (boats) Tj T* (BOATS) Tj T* (Boats) Tj ET"
+
+
+async def test_bookmarks_of_a_pdf_are_headings() -> None:
+    body = pdf([], [LINES, LINES])
+    marked = bookmarked(body, ("Harbour", 0, 1), ("Moor the", 1, 2), ("Boats!", 1, 3))
+    assert await text_of(marked, PDF) == (
+        f"{await text_of(pdf([], [LINES]), PDF)}\n\n## 1.2 Moor the\n\n### boats\n\nBOATS\nBoats"
+    )
+    broken = re.sub(rb"/First \d+ 0 R", b"/First  [7]", marked)
+    assert broken != marked
+    assert await text_of(broken, PDF) == await text_of(body, PDF)
+
+
+def many_headings() -> list[tuple[bytes, str]]:
+    chain = "".join(style(f"s{i}", "x", f"s{i + 1}") for i in range(20_000))
+    return [
+        (b"<h1>a<h2>b</h1>" * 30_000, "text/html"),
+        (b"<h1>" + b"<i>a </i>" * 100_000, "text/html"),
+        (styled_docx(chain, *((in_style(f"s{i}"), "text") for i in range(20_000))), DOCX),
+        (rb"{\rtf1" + rb"\outlinelevel0 a " * 200_000 + rb"\par}", RTF),
+    ]
+
+
+@each_row(("body", "content_type"), many_headings, ids=["HTML", "one heading", "Word", "rich text"])
+async def test_headings_take_time_in_proportion_to_the_document(body: bytes, content_type: str) -> None:
+    assert await text_of(body, content_type, DocumentLimits(seconds=10))
+
+
 SAMPLES = ROOT / "tests/support/documents"
-MARKS = re.compile(r"[*\\\[\]^]|^(?:#+|>|[-•]|\d+\.)\s|^(\d+):", re.MULTILINE)
+MARKS = re.compile(r"[*\\\[\]^]|^ *(?:#+|>|[-•]|\d+\.)\s|^(\d+):", re.MULTILINE)
 
 
 def words(text: str) -> list[str]:

@@ -106,6 +106,15 @@ async def test_a_chunk_is_found_by_the_words_of_the_headings_above_it(memory: Me
     assert (wide.start, wide.headings) == (0, ())
 
 
+async def test_chunks_of_a_page_know_its_headings(memory: Memory) -> None:
+    ropes = " ".join(f"Rope {i} is tied to a ring there." for i in range(9))
+    page = f"<h1>Harbour</h1><h2>Mooring</h2><p>{ropes}</p><pre># Rope 9\nis code</pre>"
+    await memory.put_body("page", page.encode(), "text/html")
+    first, *others = await memory.search("mooring", 9, by="words")
+    assert (first.text.startswith("# Harbour\n\n## Mooring\n\nRope"), first.headings) == (True, ())
+    assert {one.headings for one in others} == {("Harbour", "Mooring")}
+
+
 async def test_chunks_of_an_earlier_file_are_found_by_their_headings_later(tmp_path: Path) -> None:
     file = FileStore(tmp_path / "a.db")
     settings = MemorySettings("a", None, file, Chunking(12, 2))

@@ -159,7 +159,7 @@ async def test_a_search_says_how_it_was_made_and_where_the_words_are(api: Api) -
     assert (status, stored["embedded"]) == (201, 0)
     await api.put("log", f"# Log\n\n## Arrivals\n\n{'A boat came. ' * 90}The barque Iris came.", "names")
     for headings in (False, True):
-        body = {"query": "Iris arrivals", "k": 1, "headings": headings, "highlights": True}
+        body = {"query": "Iris arivals", "k": 1, "headings": headings, "highlights": True}
         _, answer = await api.ask("POST", "/names/search", json.dumps(body))
         (found,) = answer["data"]
         assert found["headings"] == ["Log", "Arrivals"]

@@ -22,6 +22,7 @@ from llama_srb.memory.records import (
 )
 from llama_srb.memory.requests import search_of
 from llama_srb.memory.stores.points import FACTS, FACTS_OF_BEFORE, Points
+from llama_srb.memory.words import asked, highlights
 from llama_srb.request.values import RequestError, SearchBy
 from tests.memory.conftest import Opening
 from tests.support.memory import WordModel
@@ -109,6 +110,33 @@ async def test_a_chunk_comes_with_its_neighbours_and_few_of_one_document(memory:
         "long",
         "short",
     ]
+
+
+TYPOS: dict[tuple[str, SearchBy, str], list[str]] = {  # query, way, owner: what is shown of SHIP
+    ("Varnhlom", "words", ""): ["Varnholm"],
+    ("capitain order", "hybrid", ""): ["captain", "order"],
+    ("sials", "words", ""): ["sails"],
+    ("cald captain", "words", ""): ["cold", "captain"],
+    ("cald captain", "words", "bob"): ["captain"],  # he has a text with the word as it is written
+}
+
+
+async def test_highlights_show_the_words_that_were_found_in_place_of_those_with_a_typo(
+    tmp_path: Path,
+) -> None:
+    memory = await Memory.open(
+        MemorySettings("a", "words", FileStore(tmp_path / "a.db")), WordModel(64).model
+    )
+    await put_all(memory)
+    await memory.put("other", "Cald and gold.", owner="bob")
+    shown = {}
+    for query, by, owner in TYPOS:
+        some = await memory.search(query, 5, owner=owner, by=by)
+        (ship,) = (one for one in some if one.document == "ship")
+        places = highlights(ship.text, asked(query), ship.instead)
+        shown[query, by, owner] = [ship.text[start:end] for start, end in places]
+    assert shown == TYPOS
+    await memory.close()
 
 
 async def by_barrels(query: str, texts: Sequence[str]) -> list[float]:

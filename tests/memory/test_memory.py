@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -341,6 +342,30 @@ async def test_of_two_puts_of_one_document_one_stays_as_a_whole(memory: Memory) 
     some = await memory.search("sentence for all", 100)
     assert len(some) == document.chunks
     assert all(one.text in document.text for one in some)
+
+
+async def test_ids_of_chunks_count_nothing_and_stay_over_restarts_and_rebuilds(opening: Opening) -> None:
+    async def ids(memory: Memory) -> dict[tuple[str, str, int], str]:
+        some = await memory.search("Traveller story", 1000)
+        return {(one.owner, one.document, one.start): one.id for one in some}
+
+    memory = await opening(shared=True)
+    for owner in ("k1", "k2", OPERATOR):
+        await memory.put("long", LONG, owner=owner)
+    before = await ids(memory)
+    assert all(re.fullmatch("[0-9a-f]{16}", id) for id in before.values())
+    assert len(set(before.values())) == len(before) > 30, "also of one text of several owners"
+    assert sorted(before.values()) != [before[place] for place in sorted(before)]
+    await memory.close()
+    rebuilt = await opening(WordModel(64, "other"), shared=True, rebuilding=True)
+    await rebuilt.rebuild()
+    assert await ids(rebuilt) == before
+    await rebuilt.close()
+    again = await opening(WordModel(64, "other"), shared=True)
+    assert await ids(again) == before
+    (wide, *_) = await again.search("Traveller number 17", 1, around=2)
+    (one, *_) = await again.search("Traveller number 17", 1)
+    assert (wide.id, wide.start < one.start) == (one.id, True)
 
 
 # Another model

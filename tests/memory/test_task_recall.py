@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -138,7 +139,7 @@ async def test_recalled_text_stands_before_the_prefix_as_text_and_is_named(
     assert len(recalled["tokens"]) > len(json.loads(control)["parts"][0]["tokens"])
     _, named = await bob.ask("/v1/tasks/story/completions", {"prompt": "Which town?", "stream": False})
     id, score = named.split(";score=")
-    assert id.isdecimal()
+    assert re.fullmatch("[0-9a-f]{16}", id)
     assert 0 < float(score) <= 1
     assert [kind for kind, _ in await bob.prompt("Which town?", "books")][1] == "recall"
 

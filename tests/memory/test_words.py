@@ -146,8 +146,8 @@ def reference(texts: Sequence[str], query: str) -> list[float]:
 
 
 def scores(postings: Postings, query: str, mask: Any) -> list[float]:
-    found: list[float] = postings.scores(asked(query), np.asarray(mask, bool), lambda: None).tolist()
-    return found
+    found, _ = postings.scores(asked(query), np.asarray(mask, bool), lambda: None)
+    return list(map(float, found))
 
 
 def filled(texts: Sequence[str], batch: int = 17) -> Postings:

@@ -26,7 +26,7 @@ from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, HELD
 from llama_srb.http.route import FILE
-from llama_srb.memory.documents import DocumentLimits, kind_of, type_of
+from llama_srb.memory.documents import DocumentLimits, kind_of, more_exact, type_of
 from llama_srb.memory.one_memory import Memory, OnProgress
 from llama_srb.memory.records import (
     OPERATOR,
@@ -82,6 +82,7 @@ class MemoryRoutes:
         content_type = http.headers.get("Content-Type", "")
         if content_type in ("", UNKNOWN):
             content_type = type_of(id) or content_type
+        content_type = more_exact(content_type, id)
         kind_of(content_type)
         metadata = metadata_of(list(http.query.items()), http.headers.get(METADATA))
         caller, access = http[CALLER], self._access(http)
@@ -174,7 +175,7 @@ class MemoryRoutes:
         warnings = [*search.warnings]
         if by != "meaning" and not memory.has_words:
             warnings.append("not all chunks have their words yet: by words the others are not found")
-        if search.highlights and not await asyncio.to_thread(_highlight, answer["data"], search.query):
+        if search.highlights and not await asyncio.to_thread(_highlight, answer["data"], found, search.query):
             warnings.append(f"only the first {MOST_HIGHLIGHTED} characters of the texts have highlights")
         if warnings:
             answer["warnings"] = tuple(warnings)
@@ -203,14 +204,14 @@ def _found(one: Found, search: Search) -> FoundChunk:
     }
 
 
-def _highlight(found: list[FoundChunk], query: str) -> bool:
+def _highlight(data: list[FoundChunk], found: list[Found], query: str) -> bool:
     """Says where the words of the query are in each text. False: there is too much text."""
     words, left = asked(query), MOST_HIGHLIGHTED
-    for one in found:
-        left -= len(one["text"])
+    for entry, one in zip(data, found, strict=True):
+        left -= len(entry["text"])
         if left < 0:
             return False
-        one["highlights"] = [[start, end] for start, end in highlights(one["text"], words)]
+        entry["highlights"] = [[start, end] for start, end in highlights(entry["text"], words, one.instead)]
     return True
 
 

@@ -25,7 +25,18 @@ from llama_srb.request.values import RequestError, shown
 from ..chunks import SHORT, Chunks, CountTokens, chunks_of, cleaned
 from ..records import MAX_TEXT, Chunk, Chunking, MemoryUnusable
 from ..slots import Slots
+from ..source_code import looks_like_source
 
+PLAIN = "text/plain"
+SOURCES = {  # media types of source code
+    "text/x-source": (".c", ".cfg", ".conf", ".cpp", ".go", ".h", ".ini", ".java", ".jl", ".js", ".pl",
+                      ".ps1", ".r", ".rb", ".rs", ".sql", ".tf", ".ts"),
+    "text/x-python": (".py",),
+    "application/x-sh": (".sh", ".bash"),
+    "application/toml": (".toml",),
+    "application/yaml": (".yaml", ".yml"),
+    "text/x-sh": (), "text/x-shellscript": (), "application/x-yaml": (), "text/yaml": (),
+}  # fmt: skip
 KINDS = {  # by media type
     "text/plain": "text",
     "text/markdown": "text",
@@ -37,6 +48,7 @@ KINDS = {  # by media type
     "application/rtf": "rtf",
     "text/rtf": "rtf",
     "application/epub+zip": "epub",
+    **dict.fromkeys(SOURCES, "text"),
 }
 SUFFIXES = {  # media types by the end of a file's name
     ".txt": "text/plain",
@@ -49,6 +61,7 @@ SUFFIXES = {  # media types by the end of a file's name
     ".odt": "application/vnd.oasis.opendocument.text",
     ".rtf": "application/rtf",
     ".epub": "application/epub+zip",
+    **{suffix: media for media, suffixes in SOURCES.items() for suffix in suffixes},
 }
 READERS, READERS_OF_A_CLIENT = 4, 2  # subprocesses at the same time; each may take a core and 1 GiB
 MAX_LINE = 8 << 20  # bytes of one line: texts of one count, at most 6 for each character
@@ -79,11 +92,30 @@ def type_of(name: str) -> str:
     return SUFFIXES.get("." + name.lower().rpartition(".")[2], "")
 
 
+def more_exact(content_type: str, name: str) -> str:
+    """What a document is: if it is said to be plain text its name may say source code, or Markdown."""
+    media, *parameters = content_type.split(";")
+    named = type_of(name)
+    if media.strip().lower() != PLAIN or KINDS.get(named) != "text":
+        return content_type
+    return ";".join((named, *parameters))
+
+
+def said_source(content_type: str) -> bool | None:
+    """Whether a document is source code; None: its lines must say it."""
+    media = content_type.partition(";")[0].strip().lower()
+    return None if media == PLAIN else media in SOURCES
+
+
 class Reading(Protocol):
     """A cleaned text that becomes chunks. It is closed when they are made, or when nobody wants them."""
 
     @property
     def text(self) -> str: ...
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is source code, in which no comment is a heading."""
 
     async def chunks(self, count_tokens: CountTokens) -> Sequence[Chunk]: ...
 
@@ -110,10 +142,11 @@ class Documents:
         file.seek(0)
         is_short = kind == "text" and size <= min(SHORT, self.limits.text)
         if is_short and (text := _short(file.read(), charset)) is not None:
-            yield CleanText(text, chunking)
+            yield CleanText(text, chunking, said_source(content_type))
             return
         file.seek(0)
         asked = {"kind": kind, "charset": charset, "limits": asdict(self.limits),
+                 "is_source": said_source(content_type),
                  "chunking": asdict(chunking), "file": file.fileno()}  # fmt: skip
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._slots.slot(client))
@@ -137,13 +170,17 @@ class Documents:
 
 
 class CleanText:
-    """A cleaned text that this process cuts. It must be SHORT where other clients wait."""
+    """A cleaned text that this process cuts. It must be SHORT where other clients wait.
 
-    def __init__(self, text: str, chunking: Chunking) -> None:
+    is_source: None: its lines say it.
+    """
+
+    def __init__(self, text: str, chunking: Chunking, is_source: bool | None) -> None:
         self.text, self._chunking = text, chunking
+        self.is_source = looks_like_source(text) if is_source is None else is_source
 
     async def chunks(self, count_tokens: CountTokens) -> Sequence[Chunk]:
-        return await chunks_of(self.text, self._chunking, count_tokens)
+        return await chunks_of(self.text, self._chunking, count_tokens, is_source=self.is_source)
 
     async def close(self) -> None:
         pass
@@ -156,7 +193,7 @@ class _Read:
         self, process: Process, limits: DocumentLimits, chunking: Chunking, stack: contextlib.AsyncExitStack
     ) -> None:
         self._process, self._limits, self._chunking, self._stack = process, limits, chunking, stack
-        self.text = ""
+        self.text, self.is_source = "", False
 
     async def read(self) -> None:
         head = await self._said()
@@ -164,6 +201,7 @@ class _Read:
             raise MemoryUnusable(head["install"])
         if "error" in head:
             raise _wrong(head["error"])
+        self.is_source = head["is_source"]
         decoder, parts, left = getincrementaldecoder("utf-8")(), list[str](), head["size"]
         while left:  # in pieces: the event loop goes on between them
             data = await self._in_time(_out(self._process).readexactly(min(left, PIECE)))
@@ -181,7 +219,7 @@ class _Read:
                 made.extend(said)
                 await asyncio.sleep(0)  # many lines may have come
         await self.close()
-        return made or await chunks_of(self.text, self._chunking, count_tokens)
+        return made or await chunks_of(self.text, self._chunking, count_tokens, is_source=self.is_source)
 
     async def close(self) -> None:
         await self._stack.aclose()

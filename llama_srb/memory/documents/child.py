@@ -1,7 +1,8 @@
 """The subprocess that reads one document: it gives up what it could do harm with, then reads and cuts it.
 
-Its argument is JSON: kind, charset, limits, how texts become chunks, the descriptor of the document's file.
-Output: a line of JSON with the error, or with the size of the text, which follows. Then come lines of JSON:
+Its argument is JSON: kind, charset, limits, how texts become chunks, the descriptor of the document's file,
+whether it is source code (null: its lines say it). Output: a line of JSON with the error, or with the size of
+the text, which follows, and whether that is source code. Then come lines of JSON:
 texts, whose numbers of tokens are the next line of its input, or chunks (start, end, tokens). At the end
 comes null. A short text is cut by the process that has asked.
 """
@@ -21,6 +22,7 @@ from typing import Any
 
 from ..chunks import SHORT, Made, chunked, cleaned, following
 from ..records import Chunking
+from ..source_code import looks_like_source
 from . import readers
 
 NICE = 5  # generation goes on beside it, and it still gets a third of a busy core
@@ -53,17 +55,19 @@ def main() -> None:
     if fault:
         say(fault)
         return
-    data = text.encode()
-    say({"size": len(data)})
+    data, is_source = text.encode(), asked["is_source"]
+    if is_source is None:
+        is_source = looks_like_source(text)
+    say({"size": len(data), "is_source": is_source})
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
     if len(text) > SHORT:
-        cut(text, Chunking(**asked["chunking"]))
+        cut(text, Chunking(**asked["chunking"]), is_source=is_source)
 
 
-def cut(text: str, chunking: Chunking) -> None:
+def cut(text: str, chunking: Chunking, *, is_source: bool) -> None:
     """Says the chunks of a text, and asks for what they need."""
-    steps = chunked(text, chunking)
+    steps = chunked(text, chunking, is_source=is_source)
     step = next(steps, None)
     while step is not None:
         counts: list[int] = []
@@ -96,6 +100,8 @@ def read(asked: dict[str, Any], body: bytes) -> tuple[dict[str, str], str]:
     lock_down(limits.memory, limits.seconds)
     try:
         text = reader.read(body, asked["charset"], limits).encode(errors="ignore").decode()
+        if asked["kind"] != "text":
+            text = readers.marked(text)
         readers.require(len(text.encode()), limits.text, "bytes of text")
         text = cleaned(text)
         if not text.strip():

@@ -8,6 +8,7 @@ from typing import Any
 
 from .archives import Archive, child, local, row_of, value
 from .bounds import Limits, Unreadable
+from .texts import heading_line
 
 _LEFT_OUT = frozenset((
     "tracked-changes", "annotation", "annotation-end", "covered-table-cell", "sequence-decls",
@@ -28,6 +29,7 @@ def read_odt(body: bytes, _: str, limits: Limits) -> str:
         raise Unreadable("content.xml has no text: it is another document of OpenDocument")
     reader = _Reader([archive.xml("styles.xml"), content])
     lines = list(reader.lines(text))
+    reader.is_apart = True
     for number, note in enumerate(reader.notes, 1):  # a note may call another one
         said = " ".join(" ".join(reader.block(child(note, "note-body"))).split())
         lines.append(f"[{number}] {said}")
@@ -35,10 +37,14 @@ def read_odt(body: bytes, _: str, limits: Limits) -> str:
 
 
 class _Reader:
-    """Reads a text. notes: those that were found in what is read so far."""
+    """Reads a text. notes: those that were found in what is read so far.
+
+    is_apart: a table or a note is read, where no line is a heading.
+    """
 
     def __init__(self, parts: list[Any]) -> None:
         self.notes: list[Any] = []
+        self.is_apart = False
         self._styles: dict[str, tuple[str, str]] = {}  # of a name: the style above it, and its display
         for one in (style for part in parts if part is not None for style in part.iter("{*}style")):
             shown = value(child(one, "text-properties"), "display")
@@ -63,7 +69,9 @@ class _Reader:
         if name in ("p", "h"):
             yield from self._paragraph(node)
         elif name == "table-row":
+            was_apart, self.is_apart = self.is_apart, True
             yield from row_of([list(self.block(cell)) for cell in node if local(cell) == "table-cell"])
+            self.is_apart = was_apart
         else:
             for one in node:
                 yield from self.block(one)
@@ -92,7 +100,9 @@ class _Reader:
             said = part if is_sign else re.sub(r"[ \t\n\r]+", " ", part)
             is_blank = not is_sign and said[:1] == " " and text[-1:] in ("", " ", "\n", "\t")
             text += said[1:] if is_blank else said
-        yield text.rstrip(" ")
+        text = text.rstrip(" ")
+        level = value(node, "outline-level") or "1" if local(node) == "h" and not self.is_apart else ""
+        yield heading_line(int(level), text) if level in set("123456789") else text
         for box in boxes:
             yield from self.block(box)
 

@@ -17,10 +17,10 @@ from .epub import read_epub
 from .open_document import read_odt
 from .pdf import read_pdf
 from .rtf import read_rtf
-from .texts import CHARSETS, read_html, read_text
+from .texts import CHARSETS, marked, read_html, read_text
 from .word import read_docx
 
-__all__ = ["CHARSETS", "INSTALL", "READERS", "Limits", "Unreadable", "require"]
+__all__ = ["CHARSETS", "INSTALL", "READERS", "Limits", "Unreadable", "marked", "require"]
 
 
 @dataclass(frozen=True, slots=True)

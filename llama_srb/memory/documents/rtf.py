@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .bounds import Limits, Unreadable, require
+from .texts import heading_line
 
 _TOKEN = re.compile(
     r"\\([a-zA-Z]{1,32})(-?\d{1,10})? ?|\\'([0-9a-fA-F]{2})|\\(.)|([{}])|([\r\n]+)|([^\\{}\r\n]+)", re.DOTALL
@@ -43,13 +44,14 @@ def _codec(page: int) -> str:
 @dataclass(frozen=True, slots=True)
 class _State:
     """What holds in a group. skip: characters that stand for a \\u; to: where its text goes, around: that of
-    the group around it."""
+    the group around it; level: of a heading, 0 of another paragraph."""
 
     to: str = "text"
     around: str = ""
     is_hidden: bool = False
     skip: int = 1
     font: int = -1
+    level: int = 0
 
 
 _CHANGES: dict[str, Callable[[_State, int | None], _State]] = {  # of the state, by a control word
@@ -57,6 +59,10 @@ _CHANGES: dict[str, Callable[[_State, int | None], _State]] = {  # of the state,
     "f": lambda state, number: replace(state, font=-1 if number is None else number),
     "v": lambda state, number: replace(state, is_hidden=number != 0),
     "deleted": lambda state, number: replace(state, is_hidden=number != 0),
+    "pard": lambda state, _: replace(state, level=0),
+    "outlinelevel": lambda state, number: replace(
+        state, level=(number or 0) + 1 if number in range(9) else 0
+    ),
     "plain": lambda state, _: replace(state, is_hidden=False),
     "upr": lambda state, _: replace(state, around=state.to, to=""),  # the same for older programs first
     "ud": lambda state, _: replace(state, to=state.around),
@@ -74,6 +80,7 @@ class _Reader:
         self._left = 0  # characters to skip
         self._size = 0
         self._text: list[str] = []
+        self._begin = 0  # of the paragraph's pieces
         self._notes: list[list[str]] = []
 
     def read(self, source: str) -> str:
@@ -126,6 +133,8 @@ class _Reader:
             self._state = _CHANGES[word](state, number)
         elif word in _ROWS:
             self._end_row()
+        elif word == "par" and state.to == "text":
+            self._end_paragraph()
         else:
             self._add_sign(_SIGNS.get(word, ""))
 
@@ -140,6 +149,13 @@ class _Reader:
         if self._state.to == "text" and self._text and self._text[-1] == _SIGNS["cell"]:
             self._text[-1] = ""
         self._add_sign("\n")
+
+    def _end_paragraph(self) -> None:
+        said = self._text[self._begin :]
+        if self._state.level and _SIGNS["cell"] not in said:
+            self._text[self._begin :] = [heading_line(self._state.level, "".join(said))]
+        self._add_sign("\n")
+        self._begin = len(self._text)
 
     def _byte(self, byte: int) -> None:
         if self._left > 0:

@@ -1,4 +1,4 @@
-"""Text and HTML: bytes → text."""
+"""Text and HTML: bytes → text. Headings of all kinds of documents become lines as Markdown has them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,9 @@ BLOCKS = {
 }  # fmt: skip
 CELLS = {"td", "th"}
 PARAGRAPHS = BLOCKS - {"li", "tr", "dt", "dd", "div"}
+LEVELS = {f"h{level}": level for level in range(1, 7)}  # of headings
+_MARK = "\0"  # before a heading, until the text is whole; no text keeps it
+_LIKE_HEADING = re.compile(rf"^(?:{_MARK}|(?=#{{1,6}}[ \t]))", re.MULTILINE)
 
 
 def read_html(body: bytes, charset: str, limits: Limits) -> str:
@@ -84,6 +87,20 @@ def _guessed(body: bytes) -> str:
         return body.decode("cp1252", errors="replace")
 
 
+def heading_line(level: int, text: str) -> str:
+    """A heading as marked() expects it; "" if it has no text."""
+    title = " ".join(text.split()).removesuffix("¶")  # a link of Sphinx to the heading
+    return f"{_MARK}{'#' * min(level, 6)} {title}" if title else ""
+
+
+def marked(text: str) -> str:
+    """The text of a document whose headings are lines of Markdown, and no other lines: they are indented.
+
+    Others are comments of code, and rows of tables that have a # above numbers.
+    """
+    return _LIKE_HEADING.sub(lambda found: "" if found[0] else "  ", text)
+
+
 def html_text(text: str, limits: Limits) -> str:
     """The visible text of a page: a line for each block, an empty line between paragraphs."""
     from lxml import etree, html
@@ -100,12 +117,17 @@ def html_text(text: str, limits: Limits) -> str:
 
 def _laid_out(events: Any, limits: Limits) -> str:
     pieces: list[str] = []
-    counts = dict.fromkeys(("depth", "hidden", "as it is"), 0)
-    size = 0
+    counts = dict.fromkeys(("depth", "hidden", "as it is", "heading"), 0)
+    size = begin = 0  # begin: of the pieces of a heading
     for event, node in events:
         is_start = event == "start"
         _count(counts, node.tag, 1 if is_start else -1)
         require(counts["depth"], MAX_DEPTH, "levels of elements")
+        if node.tag in LEVELS and counts["heading"] == is_start:
+            if is_start:
+                begin = len(pieces) + 1  # behind the space before it
+            else:
+                pieces[begin:] = [heading_line(LEVELS[node.tag], "".join(pieces[begin:]))]
         pieces.append(_space(node.tag, is_start))
         said = (node.text if is_start else node.tail) or ""
         if not counts["hidden"]:
@@ -119,6 +141,7 @@ def _count(counts: dict[str, int], tag: str, step: int) -> None:
     counts["depth"] += step
     counts["hidden"] += step * (tag in HIDDEN)
     counts["as it is"] += step * (tag == "pre")
+    counts["heading"] += step * (tag in LEVELS)
 
 
 def _space(tag: str, is_start: bool) -> str:

@@ -6,11 +6,13 @@ names without namespaces, since Word has two for each, "transitional" and "stric
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from .archives import Archive, child, local, resolved, row_of, value
 from .bounds import Limits, Unreadable
+from .texts import heading_line
 
 _LEFT_OUT = frozenset((
     "del", "moveFrom", "pPr", "rPr", "tblPr", "tblGrid", "tblPrEx", "trPr", "tcPr", "sdtPr", "sdtEndPr",
@@ -26,16 +28,19 @@ _SIGNS = {
 }
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _OFF = {"0", "false", "off", "none"}
+_BODY = 0  # the level of what is no heading
+_HEADING = re.compile(r"heading ?([1-9])", re.IGNORECASE)  # the name of a style in each language
 
 
 def read_docx(body: bytes, _: str, limits: Limits) -> str:
     archive = Archive(body, limits)
     name = _related(archive, "").get("officeDocument", "word/document.xml")
     parts = _related(archive, name)
-    reader = _Reader({
+    notes = {
         kind: {value(note, "id"): note for note in archive.needed_xml(parts[kind])}
         for kind in _NOTES.values() if kind in parts
-    })  # fmt: skip
+    }  # fmt: skip
+    reader = _Reader(notes, _levels(archive.xml(parts["styles"]) if "styles" in parts else None))
     main = child(archive.needed_xml(name), "body")
     if main is None:
         raise Unreadable(f"{name[:100]} has no body")
@@ -53,11 +58,39 @@ def _related(archive: Archive, part: str) -> dict[str, str]:
     }
 
 
-class _Reader:
-    """notes: by the part that has them, the elements by their ids."""
+def _levels(styles: Any) -> dict[str, int]:
+    """The levels of headings by the ids of their styles; a style may have that of the one it is based on."""
+    found, based_on = dict[str, int](), dict[str, str]()
+    for style in () if styles is None else styles:
+        id = value(style, "styleId") or ""
+        if (level := _level(style)) is not None:
+            found[id] = level
+        elif base := value(child(style, "basedOn"), "val"):
+            based_on[id] = base
+    for id in based_on:
+        path = list[str]()
+        while id in based_on and id not in found:
+            found[id] = _BODY  # where a circle ends
+            path.append(id)
+            id = based_on[id]
+        found |= dict.fromkeys(path, found.get(id, _BODY))
+    return found
 
-    def __init__(self, notes: dict[str, dict[str | None, Any]]) -> None:
-        self._notes = notes
+
+def _level(style: Any) -> int | None:
+    """What a style, or a paragraph, says itself."""
+    if (outline := value(child(style, "pPr", "outlineLvl"), "val")) is not None:
+        return int(outline) + 1 if outline in set("012345678") else _BODY
+    named = _HEADING.fullmatch(value(child(style, "name"), "val") or "")
+    return int(named[1]) if named else None
+
+
+class _Reader:
+    """notes: by the part that has them, the elements by their ids. levels: of headings, by their styles."""
+
+    def __init__(self, notes: dict[str, dict[str | None, Any]], levels: dict[str, int]) -> None:
+        self._notes, self._levels = notes, levels
+        self._is_apart = False  # in a table or a note, where no line is a heading
         self._called: list[Any] = []
         self._fields: list[bool] = []  # for each field that is open, whether its result has begun
         self._open = ""  # text of paragraphs whose end is deleted
@@ -75,6 +108,7 @@ class _Reader:
 
     def notes(self) -> Iterator[str]:
         """The notes in the order in which they are called, each in one line."""
+        self._is_apart = True
         for number, note in enumerate(self._called, 1):
             yield f"[{number}] " + " ".join(" ".join(self._block(note)).split())
 
@@ -96,10 +130,12 @@ class _Reader:
     def _row(self, row: Any) -> Iterator[str]:
         if child(row, "trPr", "del") is not None:
             return
+        was_apart, self._is_apart = self._is_apart, True
         cells = [
             list(self._block(cell)) for cell in _cells(row)
             if (merge := child(cell, "tcPr", "vMerge")) is None or value(merge, "val") == "restart"
         ]  # fmt: skip
+        self._is_apart = was_apart
         yield from row_of(cells)
 
     def _paragraph(self, node: Any) -> Iterator[str]:
@@ -110,9 +146,17 @@ class _Reader:
         mark = child(node, "pPr", "rPr")
         if child(mark, "del") is None and child(mark, "moveFrom") is None:
             text, self._open = self._open, ""
-            yield text
+            level = _BODY if self._is_apart else self._level(node)
+            yield heading_line(level, text) if level else text
         for box in boxes:
             yield from self._block(box)
+
+    def _level(self, paragraph: Any) -> int:
+        if (own := _level(paragraph)) is not None:
+            return own
+        id = value(child(paragraph, "pPr", "pStyle"), "val") or ""
+        named = _HEADING.fullmatch(id)  # a style that the file does not describe
+        return self._levels.get(id, int(named[1]) if named else _BODY)
 
     def _inline(self, node: Any, said: list[str], boxes: list[Any]) -> None:
         for one in _alternatives(node):

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from hashlib import sha256
-from typing import Protocol, TypeAlias, TypeVar
+from hashlib import blake2b, sha256
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from llama_srb.request.values import SearchBy
 
@@ -56,12 +56,16 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
-    """A document to be stored; (owner, id) names it, (owner, text) is stored once."""
+    """A document to be stored; (owner, id) names it, (owner, text) is stored once.
+
+    is_source: whether the text is source code, which has no headings.
+    """
 
     id: str
     owner: str
     text: str
     metadata: Metadata
+    is_source: bool = False
 
     @property
     def is_prompt(self) -> bool:
@@ -83,6 +87,14 @@ class Query:
     vector: Vector | None = None
     asked: Sequence[Asked] = ()
     around: int = 0
+
+
+class Unfinished(NamedTuple):
+    """A text that a rebuild computes. is_source: as of NewDocument; an earlier version's lines say it."""
+
+    key: object
+    text: str
+    is_source: bool
 
 
 class Turns:
@@ -148,8 +160,8 @@ class Store(Protocol):
     async def search(self, query: Query, k: int, filter: Filter, reader: Reader) -> list[Found]:
         """What `chosen` takes of the chunks by rank; those that filter.prompts leaves out cost nothing."""
 
-    async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
-        """A text without vectors of these facts, with its key; None if all have them and are in use now."""
+    async def rebuild_next(self, facts: Facts) -> Unfinished | None:
+        """A text without vectors of these facts; None if all have them and are in use now."""
 
     async def rebuild_text(self, key: object, chunks: Sequence[Chunk], vectors: Vector) -> None: ...
 
@@ -162,6 +174,15 @@ def begun_in(thread: ThreadPoolExecutor, name: str, work: Callable[[], T]) -> as
         return asyncio.get_running_loop().run_in_executor(thread, work)
     except RuntimeError:
         raise MemoryUnusable(f"memory {name} is closed") from None
+
+
+def id_of_chunk(secret: bytes, *place: str | int) -> str:
+    """A chunk's id in answers: it tells nothing of other chunks, of texts and of owners.
+
+    secret: the memory's own. place: whose text, and the character at which the chunk begins, so that a
+    rebuild that cuts alike leaves the id as it is.
+    """
+    return blake2b("\0".join(map(str, place)).encode(), digest_size=8, key=secret).hexdigest()
 
 
 def written(facts: Facts) -> str:

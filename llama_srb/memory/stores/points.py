@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class Points:
         if self.is_local:  # its files have modes of the client's
             Path(settings.url).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._client = qdrant.QdrantClient(**where)
+        self.secret = secrets.token_bytes(16)  # of a new memory; ids of chunks are made with it
 
     def close(self) -> None:
         self._client.close()
@@ -140,6 +142,15 @@ class Points:
         found = self.payload(str(FACTS), collection) or self.payload(str(FACTS_OF_BEFORE), collection)
         return read_facts(found["facts"]) if found else None
 
+    def learn_secret(self, facts: Facts) -> None:
+        """Reads the secret of the collection in use; one of an earlier version gets this one."""
+        key = str(FACTS if self.has_words() else FACTS_OF_BEFORE)
+        payload = self.payload(key) or {}
+        if "secret" in payload:
+            self.secret = bytes.fromhex(payload["secret"])
+        else:
+            self.upsert([(key, payload | {"secret": self.secret.hex()}, blank(facts.width))])
+
     def has_words(self, collection: str = "") -> bool:
         """Whether its chunks have words; an earlier version's have not."""
         return self.payload(str(FACTS), collection) is not None
@@ -174,7 +185,7 @@ class Points:
         )
         for field in () if self.is_local else INDEXED:
             self._client.create_payload_index(collection, field, models.PayloadSchemaType.KEYWORD)
-        payload = {"kind": "facts", "facts": written(facts)}
+        payload = {"kind": "facts", "facts": written(facts), "secret": self.secret.hex()}
         self.upsert([(str(FACTS), payload, blank(facts.width))], collection)
 
     def point_alias(self, collection: str, replacing: bool = False) -> None:

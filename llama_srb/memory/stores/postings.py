@@ -82,8 +82,13 @@ class Postings:
         self._segments = [_segment(np, keys)] if len(keys) else []
         self._lengths = self._lengths[left]
 
-    def scores(self, asked: Sequence[Asked], mask: Vector, alive: Callable[[], None]) -> Any:
-        """BM25 of each row; 0 for those outside of the mask. alive: is called now and then, and may raise."""
+    def scores(
+        self, asked: Sequence[Asked], mask: Vector, alive: Callable[[], None]
+    ) -> tuple[Any, frozenset[int]]:
+        """BM25 of each row, 0 for those outside of the mask, and the terms in place of words with a typo.
+
+        alive: is called now and then, and may raise.
+        """
         np = self._np
         self._settle()
         self._reserve(len(mask))
@@ -92,19 +97,21 @@ class Postings:
         mean = float(lengths[mask].mean()) if n_seen else 0.0
         norms = K1 * (1 - B + B * lengths / mean) if mean else lengths
         scores = np.zeros(len(mask), np.float32)
-        is_all, n_corrected = n_seen == len(mask), 0
+        is_all, n_corrected, instead = n_seen == len(mask), 0, set[int]()
         for one in asked:
             alive()
             found = self._found(one.term, mask, is_all)
             weighted = [(found, float(one.times))]
             if not len(found) and one.word and n_corrected < MOST_CORRECTED:
                 n_corrected += 1
-                weighted = [(row, one.times * CORRECTED) for row in self._corrected(one, mask, is_all)]
+                corrected = self._corrected(one, mask, is_all)
+                instead.update(corrected)
+                weighted = [(row, one.times * CORRECTED) for row in corrected.values()]
             for postings, weight in weighted:
                 rows, counts = postings >> COUNT_BITS, (postings & MOST_COUNTED).astype(np.float32)
                 idf = math.log(1 + (n_seen - len(rows) + 0.5) / (len(rows) + 0.5))
                 scores[rows] += weight * idf * (K1 + 1) * counts / (counts + norms[rows])
-        return scores
+        return scores, frozenset(instead)
 
     def _found(self, term: int, mask: Vector, is_all: bool) -> Any:
         """The postings of a term in rows of the mask."""
@@ -116,16 +123,17 @@ class Postings:
         found = parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.uint32)])
         return found if is_all else found[mask[found >> COUNT_BITS]]
 
-    def _corrected(self, one: Asked, mask: Vector, is_all: bool) -> list[Any]:
-        """The postings of the most frequent words that differ from a word, which no row has, by a letter."""
+    def _corrected(self, one: Asked, mask: Vector, is_all: bool) -> dict[int, Any]:
+        """The most frequent terms that differ from a word, which no row has, by a letter; their postings."""
         np = self._np
         near = np.array(corrections(one.word), np.uint32)
         known = set[int]()
         for segment in self._segments:
             at = np.minimum(np.searchsorted(segment.terms, near), len(segment.terms) - 1)
             known |= set(near[segment.terms[at] == near].tolist())
-        found = [self._found(term, mask, is_all) for term in sorted(known)]
-        return sorted((row for row in found if len(row)), key=lambda row: -len(row))[:MOST_CORRECTIONS]
+        found = {term: self._found(term, mask, is_all) for term in sorted(known)}
+        frequent = sorted((term for term in found if len(found[term])), key=lambda term: -len(found[term]))
+        return {term: found[term] for term in frequent[:MOST_CORRECTIONS]}
 
     def _reserve(self, wanted: int) -> None:
         np = self._np

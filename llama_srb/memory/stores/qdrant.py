@@ -40,7 +40,8 @@ from ..records import (
     extra,
     is_prompt,
 )
-from . import NewDocument, Query, Reader, Room, Turns, begun_in
+from ..source_code import looks_like_source
+from . import NewDocument, Query, Reader, Room, Turns, Unfinished, begun_in, id_of_chunk
 from .fusion import fused
 from .points import Points, blank, key_of
 from .search import Candidate, Efforts, Name, chosen
@@ -95,7 +96,9 @@ class QdrantStore:
         def add() -> bool:
             self._require_room(document, room, len(chunks))
             hash = document.hash.hex()
-            self._write_text("", document.owner, hash, document.text, chunks, vectors)
+            text = {"owner": document.owner, "hash": hash, "text": document.text,
+                    "is_source": document.is_source}  # fmt: skip
+            self._write_text("", text, chunks, vectors)
             replaced = self._name_text(document, hash)
             self._forget_prompts(document, room)
             return replaced
@@ -167,10 +170,10 @@ class QdrantStore:
 
     # Rebuilding
 
-    async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
+    async def rebuild_next(self, facts: Facts) -> Unfinished | None:
         """Lets the alias mean the new collection when it has all texts; a rebuild that was cut goes on."""
 
-        def following() -> tuple[object, str] | None:
+        def following() -> Unfinished | None:
             target = self._points.target()
             if self._missing is None:
                 self._points.prepare(target, facts)
@@ -179,7 +182,8 @@ class QdrantStore:
                 _texts_missing_in(self._points, target), None
             )  # stored meanwhile
             if text is not None:
-                return text, text["text"]
+                text.setdefault("is_source", looks_like_source(text["text"]))
+                return Unfinished(text, text["text"], text["is_source"])
             self._points.switch(target, facts)
             self._missing, self.facts, self.has_words = None, facts, True
             return None
@@ -188,7 +192,7 @@ class QdrantStore:
 
     async def rebuild_text(self, key: Any, chunks: Sequence[Chunk], vectors: Vector) -> None:
         def write() -> None:
-            self._write_text(self._points.target(), key["owner"], key["hash"], key["text"], chunks, vectors)
+            self._write_text(self._points.target(), key, chunks, vectors)
 
         await self._in(self._writing, write)
 
@@ -205,6 +209,7 @@ class QdrantStore:
         if (found := points.facts()) is None:
             raise MemoryUnusable(f"memory {self._name}: Qdrant's collection {points.alias} is no memory")
         self.facts = found
+        points.learn_secret(found)
         _move_prompts(points, found.width)
         is_empty = next(points.scroll("text"), None) is None
         self.has_words = points.has_words()
@@ -238,10 +243,12 @@ class QdrantStore:
         _remove_unnamed(self._points, owner, old["hash"])
         return True
 
-    def _write_text(self, collection: str, owner: str, hash: str, text: str, chunks: Sequence[Chunk],
-                    vectors: Vector) -> None:  # fmt: skip
-        """Writes the chunks, then the text, which says that they are all there."""
-        about, path = {"owner": owner, "hash": hash}, HeadingPath(text)
+    def _write_text(
+        self, collection: str, new: dict[str, Any], chunks: Sequence[Chunk], vectors: Vector
+    ) -> None:
+        """Writes the chunks, then the text, which says that they are all there. new: the text's payload."""
+        owner, hash, text = (new[name] for name in ("owner", "hash", "text"))
+        about, path = {"owner": owner, "hash": hash}, HeadingPath(text, is_source=new["is_source"])
         self._points.upsert([
             (
                 key_of("chunk", owner, hash, str(i)),
@@ -254,7 +261,7 @@ class QdrantStore:
             for i, (one, vector) in enumerate(zip(chunks, vectors, strict=True))
             for part, known in [(text[one.start : one.end], path.of(one))]
         ], collection)  # fmt: skip
-        payload = about | {"kind": "text", "text": text, "chunks": len(chunks)}
+        payload = new | {"kind": "text", "chunks": len(chunks)}
         self._points.upsert([(key_of("text", owner, hash), payload, blank(vectors.shape[1]))], collection)
 
     def _name_text(self, document: NewDocument, hash: str) -> bool:
@@ -331,7 +338,7 @@ class QdrantStore:
 
     def _found_in(self, point: Any, one: Candidate, name: Name, around: int) -> Found:
         """What was found, with the text of so many chunks before and behind it."""
-        found = _found(point, one, name)
+        found = _found(point, one, name, self._points.secret)
         if not around:
             return found
         owner, hash = point.payload["owner"], point.payload["hash"]
@@ -435,10 +442,11 @@ def _document(row: dict[str, Any], text: str = "") -> Document:
     )
 
 
-def _found(point: Any, one: Candidate, name: Name) -> Found:
+def _found(point: Any, one: Candidate, name: Name, secret: bytes) -> Found:
     row = point.payload
+    id = id_of_chunk(secret, row["owner"], row["hash"], row["start"])
     return Found(
-        str(point.id), name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"],
+        id, name.id, row["text"], one.score, name.metadata, name.owner, row["start"], row["end"],
         one.scores, _headings(row),
     )  # fmt: skip
 

@@ -24,7 +24,7 @@ AT_ONCE = 500  # candidates whose documents are looked up together
 class Candidate:
     """A chunk by rank, with the number of its text. score: the cosine; None: there are no vectors.
 
-    by: what the chunks are ranked by.
+    by: what the chunks are ranked by. instead: as of Found.
     """
 
     chunk: int
@@ -32,6 +32,7 @@ class Candidate:
     score: float | None
     scores: Scores = NO_SCORES
     by: SearchBy = "meaning"
+    instead: frozenset[int] = frozenset()
 
     @property
     def cosine(self) -> float:

@@ -27,7 +27,7 @@ from llama_srb import background
 from ..filters import Filter
 from ..headings import HeadingPath
 from ..records import Chunk, Document, Facts, Found, MemoryUnusable, Usage, Vector, extra
-from . import ANN_ROWS, NewDocument, Query, Reader, Room, Turns, begun_in, written
+from . import ANN_ROWS, NewDocument, Query, Reader, Room, Turns, Unfinished, begun_in, written
 from .search import Candidate, Effort, Efforts, chosen, up_to_the_bound
 from .statements import (
     COUNT_WITHOUT_HEADINGS,
@@ -56,6 +56,7 @@ from .statements import (
     seen_by,
     set_size,
     text_number,
+    text_of,
     texts_of_prompts,
     usage_of,
 )
@@ -142,7 +143,7 @@ class SqliteStore:
             forget_prompts(db, document, room)
             return replaced
 
-        known = await self._indexed(document.text, chunks)
+        known = await self._indexed(document.text, chunks, is_source=document.is_source)
         return await self._write(add)
 
     async def link(self, document: NewDocument, room: Room) -> tuple[int, bool] | None:
@@ -224,17 +225,17 @@ class SqliteStore:
 
     # Rebuilding
 
-    async def rebuild_next(self, facts: Facts) -> tuple[object, str] | None:
+    async def rebuild_next(self, facts: Facts) -> Unfinished | None:
         """Puts the new vectors into use when all texts have them; a rebuild that was cut goes on."""
 
-        def following(db: sqlite3.Connection) -> tuple[object, str] | None:
+        def following(db: sqlite3.Connection) -> Unfinished | None:
             (current,) = db.execute("SELECT generation FROM state").fetchone()
             following = current + 1
             if facts_of(db, following) != facts:
                 db.execute("DELETE FROM chunks WHERE generation = ?", (following,))
                 db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (following, written(facts)))
-            if (text := db.execute(UNFINISHED, (following,)).fetchone()) is not None:
-                return (text[0], following), text[1]
+            if (row := db.execute(UNFINISHED, (following,)).fetchone()) is not None:
+                return Unfinished((row[0], following), *text_of(db, row[0]))
             db.execute("DELETE FROM chunks WHERE generation < ?", (following,))
             db.execute("DELETE FROM facts WHERE generation < ?", (following,))
             db.execute("UPDATE state SET generation = ?", (following,))
@@ -255,18 +256,16 @@ class SqliteStore:
                 insert_chunks(db, generation, number, chunks, vectors, known)
                 db.execute("UPDATE sizes SET chunks = ? WHERE text = ?", (len(chunks), number))
 
-        (text,) = await self._read(
-            lambda db: db.execute("SELECT text FROM texts WHERE number = ?", (number,)).fetchone() or ("",)
-        )
-        known = await self._indexed(text, chunks)
+        text, is_source = await self._read(lambda db: text_of(db, number))
+        known = await self._indexed(text, chunks, is_source=is_source)
         await self._write(insert)
 
     # Words and headings
 
-    async def _indexed(self, text: str, chunks: Sequence[Chunk]) -> list[Indexed]:
+    async def _indexed(self, text: str, chunks: Sequence[Chunk], *, is_source: bool) -> list[Indexed]:
         """Words and headings of chunks, some at a time: nothing else runs while they are found."""
         found, coming = list[Indexed](), iter(chunks)
-        path = await _in(self._writing, self._name, partial(HeadingPath, text))
+        path = await _in(self._writing, self._name, partial(HeadingPath, text, is_source=is_source))
         while some := list(islice(coming, PACKED_AT_ONCE)):
             found += await _in(self._writing, self._name, partial(indexed, text, path, some))
         return found

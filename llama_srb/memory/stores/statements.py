@@ -12,23 +12,25 @@ import orjson
 
 from ..headings import HeadingPath
 from ..records import OPERATOR, PROMPT, PROMPT_ID, WITHOUT_KEY, Chunk, Document, Facts, Found, Usage, Vector
+from ..source_code import looks_like_source
 from ..words import packed
-from . import NewDocument, Reader, Room, Sizes, read_facts
+from . import NewDocument, Reader, Room, Sizes, id_of_chunk, read_facts
 from .search import Candidate, Effort, Name
 
 SCHEMA = """
 CREATE TABLE state (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER, changes INTEGER,
-                    removals INTEGER);
+                    removals INTEGER, secret BLOB);
 CREATE TABLE facts (generation INTEGER PRIMARY KEY, facts TEXT);
 CREATE TABLE texts (number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT, hash BLOB, text TEXT,
-                    UNIQUE (owner, hash));
+                    is_source INTEGER, UNIQUE (owner, hash));
 CREATE TABLE documents (owner TEXT, id TEXT, text INTEGER REFERENCES texts, metadata TEXT, stored_at REAL,
                         is_prompt INTEGER, PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE TABLE chunks (number INTEGER PRIMARY KEY, generation INTEGER, text INTEGER REFERENCES texts,
                      start INTEGER, "end" INTEGER, tokens INTEGER, vector BLOB, words BLOB, headings TEXT);
 CREATE INDEX chunks_of_text ON chunks (text, generation);
-INSERT INTO state VALUES (1, 1, 0, 0);
-"""  # numbers of texts are never used again, so newer texts have higher ones
+INSERT INTO state VALUES (1, 1, 0, 0, NULL);
+"""
+# Numbers of texts are never used again, so newer texts have higher ones. is_source: NULL: of before.
 DOCUMENTS = """
 SELECT d.id, d.owner, d.metadata, s.characters, d.stored_at, d.text, s.chunks
 FROM documents d JOIN sizes s ON s.text = d.text
@@ -57,6 +59,7 @@ WITHOUT_HEADINGS = """
 SELECT number, text, generation, start, "end", tokens FROM chunks INDEXED BY chunks_without_headings
 WHERE headings IS NULL ORDER BY number LIMIT ?
 """
+TEXT = "SELECT text, is_source FROM texts WHERE number = ?"
 SPAN = 'SELECT start, "end", headings FROM chunks WHERE number = :chunk'
 AROUND = """
 WITH found AS (SELECT number, text, generation FROM chunks WHERE number = :chunk)
@@ -99,7 +102,8 @@ SELECT d.id, d.text, t.hash FROM documents d JOIN texts t ON t.number = d.text
 WHERE d.owner = ? AND d.id GLOB ? AND d.metadata = ?
 """
 COPIED_TEXT = """
-INSERT INTO texts (owner, hash, text) SELECT ?, hash, text FROM texts WHERE number = ? RETURNING number
+INSERT INTO texts (owner, hash, text, is_source) SELECT ?, hash, text, is_source FROM texts WHERE number = ?
+RETURNING number
 """
 COPIED_CHUNKS = """
 INSERT INTO chunks (generation, text, start, "end", tokens, vector, words, headings)
@@ -108,7 +112,7 @@ SELECT generation, ?, start, "end", tokens, vector, words, headings FROM chunks 
 NAMES = "SELECT owner, id FROM documents WHERE text = ? ORDER BY stored_at, id"
 METADATA = "SELECT metadata FROM documents WHERE owner = ? AND id = ?"
 UNFINISHED = """
-SELECT number, text FROM texts t
+SELECT number FROM texts t
 WHERE NOT EXISTS (SELECT 1 FROM chunks c WHERE c.text = t.number AND c.generation = ?) ORDER BY number LIMIT 1
 """
 
@@ -132,15 +136,21 @@ def set_size(db: sqlite3.Connection, number: int, text: str, chunks: int) -> Non
     db.execute("INSERT OR REPLACE INTO sizes (text, bytes, chunks, characters) VALUES (?, ?, ?, ?)", values)
 
 
+def text_of(db: sqlite3.Connection, number: int) -> tuple[str, bool]:
+    """A text, empty if it was removed, and whether it is source code."""
+    text, is_source = db.execute(TEXT, (number,)).fetchone() or ("", False)
+    return text, looks_like_source(text) if is_source is None else bool(is_source)
+
+
 def text_number(db: sqlite3.Connection, document: NewDocument) -> int | None:
     row = db.execute("SELECT number FROM texts WHERE owner = ? AND hash = ?",
                      (document.owner, document.hash)).fetchone()  # fmt: skip
     return int(row[0]) if row else None
 
 
-def insert_text(db: sqlite3.Connection, document: NewDocument) -> int:
-    row = db.execute("INSERT INTO texts (owner, hash, text) VALUES (?, ?, ?) RETURNING number",
-                     (document.owner, document.hash, document.text)).fetchone()  # fmt: skip
+def insert_text(db: sqlite3.Connection, new: NewDocument) -> int:
+    row = db.execute("INSERT INTO texts (owner, hash, text, is_source) VALUES (?, ?, ?, ?) RETURNING number",
+                     (new.owner, new.hash, new.text, new.is_source)).fetchone()  # fmt: skip
     return int(row[0])
 
 
@@ -181,8 +191,8 @@ class Earlier:
         rows = db.execute(WITHOUT_HEADINGS, (most,)).fetchall()
         for number, text, generation, *chunk in rows:
             if self._of != (text, generation):
-                (self._text,) = db.execute("SELECT text FROM texts WHERE number = ?", (text,)).fetchone()
-                self._of, self._path = (text, generation), HeadingPath(self._text)
+                self._text, is_source = text_of(db, text)
+                self._of, self._path = (text, generation), HeadingPath(self._text, is_source=is_source)
             (found,) = indexed(self._text, self._path, [Chunk(*chunk)])
             db.execute("UPDATE chunks SET words = ?, headings = ? WHERE number = ?", (*found, number))
         return len(rows)
@@ -288,10 +298,12 @@ def add_columns(db: sqlite3.Connection) -> None:
     db.execute(SIZES)
     for table, column, kind in (
         ("sizes", "characters", "INTEGER"), ("documents", "is_prompt", "INTEGER"),
-        ("chunks", "words", "BLOB"), ("chunks", "headings", "TEXT"),
+        ("chunks", "words", "BLOB"), ("chunks", "headings", "TEXT"), ("state", "secret", "BLOB"),
+        ("texts", "is_source", "INTEGER"),
     ):  # fmt: skip
         if column not in [row[1] for row in db.execute(f"PRAGMA table_info({table})")]:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+    db.execute("UPDATE state SET secret = randomblob(16) WHERE secret IS NULL")
     is_prompt = "metadata = ? AND id GLOB ?"
     db.execute(f"UPDATE documents SET is_prompt = ({is_prompt}) WHERE is_prompt IS NULL", PROMPT_ROWS)
     for statement in INDEXES:
@@ -307,6 +319,7 @@ class Parts:
         self._db, self._effort = db, effort
         self._texts: dict[int, str] = {}
         self._characters = 0
+        (self._secret,) = db.execute("SELECT secret FROM state").fetchone()
 
     def of(self, one: Candidate) -> tuple[int, int, str]:
         """Where a chunk begins and ends in its document's text, and its own text."""
@@ -316,10 +329,14 @@ class Parts:
     def found(self, one: Candidate, name: Name, around: int = 0) -> Found:
         """around: how many chunks before and behind it the text has, too."""
         wanted = {"chunk": one.chunk, "around": around}
-        start, end, headings = self._db.execute(AROUND if around else SPAN, wanted).fetchone()
+        start, end, headings = self._db.execute(SPAN, wanted).fetchone()
+        id = id_of_chunk(self._secret, one.text, start)
+        if around:
+            start, end, headings = self._db.execute(AROUND, wanted).fetchone()
         return Found(
-            str(one.chunk), name.id, self._text(one.text)[start:end], one.score, name.metadata, name.owner,
+            id, name.id, self._text(one.text)[start:end], one.score, name.metadata, name.owner,
             start, end, one.scores, tuple(headings.split("\n")) if headings else (),
+            one.instead,
         )  # fmt: skip
 
     def _text(self, number: int) -> str:

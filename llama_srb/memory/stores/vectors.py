@@ -112,7 +112,7 @@ class Rows:
                 yield Candidate(chunk, text, score, Scores(meaning=score))
             return
         mask = self._mask(owners, texts, besides=besides)
-        scores = self._postings.scores(query.asked, mask, alive)
+        scores, instead = self._postings.scores(query.asked, mask, alive)
         rows = self._np.flatnonzero(scores)
         by_words = (int(rows[i]) for i in _descending(self._np, scores[rows], len(rows)))
         ranked: Iterator[tuple[int, float | None]] = ((row, None) for row in by_words)
@@ -124,7 +124,7 @@ class Rows:
             for (row, both), cosine in zip(some, cosines, strict=True):
                 words = float(scores[row]) or None
                 chunk, text = self._numbers[:2, row].tolist()
-                yield Candidate(chunk, text, cosine, Scores(words, cosine, both), query.by)
+                yield Candidate(chunk, text, cosine, Scores(words, cosine, both), query.by, instead)
 
     def _cosines(self, rows: Sequence[int], vector: Vector | None) -> Sequence[float | None]:
         if vector is None or not self.width:
