@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from llama_srb.config import Settings
-from llama_srb.models.fingerprint import parts_of
 from llama_srb.models import gguf_header
+from llama_srb.models.fingerprint import parts_of
 from llama_srb.models.gguf_header import BLOCK_SIZES, ModelFileError, ModelInfo
 
 BASE = 64 << 20  # bytes of an engine's program, libraries and threads
