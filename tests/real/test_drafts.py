@@ -79,7 +79,7 @@ def test_recorded_tokens_are_taken_in_place_of_those_that_are_drawn(engine: Line
 
 
 def test_a_draft_model_guesses_what_a_slow_one_draws(tmp_path: Path) -> None:
-    """The slow one is the same model, with wider layers that add nothing: so each guess is right, but for draws."""
+    """The slow one is the same model, with wider layers that add nothing: guesses are wrong by draws only."""
     slow = tmp_path / "slow.gguf"
     write_padded(STORYTELLER, slow, 60e6)
     flags = ("-np", "8", "-c", "8192")
