@@ -14,6 +14,10 @@ static const int32_t n_batch         = 512;   // tokens of its prompts that a st
 static const int32_t n_default_ctx   = 16384; // cells, where the command line says nothing
 static const double  least_chance    = 0.2; // of all guesses of a text; a less likely one is not worth a row
 static const size_t  n_worth_waiting = 16;  // tokens that another text computes in this call
+static const size_t  n_near          = 32;  // tokens that are always computed
+static const int32_t n_first         = 64;  // tokens of a prompt that are computed before their time is known
+static const double  part_of_step    = 0.5; // that computing a prompt may take
+static const double  part_of_gain    = 0.5; // and of what its guesses may save
 static const int64_t n_rest_calls    = 200;
 static const int32_t n_vocab_apart   = 128; // tokens that one of both vocabularies may have more: padding
 static const int32_t n_special = 5; // first tokens that may have other names (as llama.cpp compares them)
@@ -177,7 +181,9 @@ bool draft_model::catch_up(guessing & one, const draft_text & text, int32_t n_ro
     own->last_call = n_calls;
     llama_memory_seq_rm(llama_get_memory(ctx), id_of(*own), (llama_pos) n_equal, -1);
     own->tokens.resize(n_equal);
-    const size_t end = std::min(n, n_equal + (size_t) std::max(n_room, 0));
+    const bool is_near =
+        n - n_equal <= n_near || (double) (n - n_equal) * t_token < part_of_gain * text.t_worth;
+    const size_t end = std::min(n, n_equal + (size_t) (is_near ? std::max(n_room, 0) : 0));
     for (size_t i = n_equal; i < end; i++) {
         add(one, text.at(i), i + 1 == n);
     }
@@ -213,6 +219,10 @@ void draft_model::extend(guessing & one) const {
     }
 }
 
+static void follow(double & mean, double t) {
+    mean += mean == 0.0 ? t : 0.1 * (std::min(t, 2.0 * mean) - mean);
+}
+
 // Forgets texts that were not asked for last, the oldest first, until there is room even if the others share nothing.
 void draft_model::make_room() {
     const auto n_cells  = [](size_t sum, const track & t) { return sum + t.tokens.size(); };
@@ -230,25 +240,29 @@ void draft_model::make_room() {
 }
 
 std::vector<std::vector<llama_token>> draft_model::guess(const std::vector<draft_text> & texts,
-                                                         int32_t                         n_most) {
+                                                         int32_t n_most, double t_step) {
     std::vector<std::vector<llama_token>> made(texts.size());
     std::vector<guessing>                 all(texts.size());
     if (++n_calls < n_rest) {
         return made;
     }
     make_room();
-    batch.n_tokens = 0;
+    batch.n_tokens       = 0;
+    const int32_t n_room = t_token == 0.0 ? n_first
+                                          : (int32_t) std::clamp(part_of_step * t_step / t_token,
+                                                                 (double) n_near, (double) n_batch);
     for (size_t i = 0; i < texts.size(); i++) {
         guessing & one      = all[i];
         const bool has_room = texts[i].size() + (size_t) n_most < llama_n_ctx(ctx);
         one.own             = has_room && texts[i].size() > 0 ? track_of(texts[i]) : nullptr;
-        if (one.own && batch.n_tokens < n_batch) {
-            catch_up(one, texts[i], n_batch - batch.n_tokens);
+        if (one.own && batch.n_tokens < n_room) {
+            catch_up(one, texts[i], n_room - batch.n_tokens);
         }
     }
     for (int32_t n = 0; n < n_most && batch.n_tokens > 0; n++) {
         const int64_t t_begin  = ggml_time_us();
-        const bool    is_round = batch.n_tokens <= 3 * (int32_t) texts.size(); // no prompt
+        const int32_t n_tokens = batch.n_tokens;
+        const bool    is_round = n_tokens <= 3 * (int32_t) texts.size(); // no prompt
         if (!decode()) {
             return made;
         }
@@ -262,9 +276,11 @@ std::vector<std::vector<llama_token>> draft_model::guess(const std::vector<draft
                 add(one, one.guesses.back(), true);
             }
         }
+        const double t = (double) (ggml_time_us() - t_begin);
         if (is_round) {
-            const double t = (double) (ggml_time_us() - t_begin);
-            t_round += t_round == 0.0 ? t : 0.1 * (std::min(t, 2.0 * t_round) - t_round);
+            follow(t_round, t);
+        } else if (n_tokens >= (int32_t) n_near) {
+            follow(t_token, t / n_tokens);
         }
     }
     for (size_t i = 0; i < texts.size(); i++) {

@@ -26,9 +26,10 @@ class draft_model : public draft_maker {
     // False, after a line on stderr, when its tokens are not those of the model that it guesses for.
     bool fits(const llama_model * large, const std::string & path) const;
 
-    // A text that is long behind what it knows gets no guess yet: a step computes at most a batch of it.
-    std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts,
-                                                int32_t                         n_most) override;
+    // A text of which it knows little gets no guess yet: a step waits for a part of it only, and for none if that takes
+    // longer than what the guesses may save.
+    std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts, int32_t n_most,
+                                                double t_step) override;
     double                                t_round_us() const override { return t_round; }
 
   private:
@@ -63,7 +64,7 @@ class draft_model : public draft_maker {
     llama_batch           batch;
     std::vector<track>    tracks;
     int64_t               n_calls = 0, n_rest = 0; // calls; those that it rests, as its cells did not suffice
-    double                t_round = 0;             // us
+    double t_round = 0, t_token = 0; // of a token for each text, of one of a prompt;            // us
 };
 
 // What next tokens may be guessed from: "none" where wrong guesses could not be removed, "texts", or "model".

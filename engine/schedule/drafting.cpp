@@ -156,10 +156,11 @@ static double expected_time(const step_curve & curve, int32_t n_tokens) {
     return curve.at(n_tokens) * (1.0 + more);
 }
 
-int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens, int32_t n_rows,
-                      int32_t n_texts, double t_round, int32_t n_most) {
+draft_rounds choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens,
+                           int32_t n_rows, int32_t n_texts, double t_round, int32_t n_most) {
+    const double         t_plain   = curve.at(n_tokens);
     const draft_evidence why       = {draft_source::model, 0, 0};
-    double               best_rate = n_rows / curve.at(n_tokens), made = n_rows;
+    double               best_rate = n_rows / t_plain, made = n_rows;
     int32_t              best = 0;
     for (int32_t n = 1; n <= n_most && n_tokens + n * n_texts <= step_curve::n_max; n++) {
         made += n_texts * rates.chance(why, n - 1);
@@ -169,5 +170,5 @@ int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32
             best_rate = made / t;
         }
     }
-    return best;
+    return {best, t_plain - n_rows / best_rate};
 }

@@ -99,6 +99,7 @@ std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, cons
 struct draft_text {
     std::pair<int64_t, int32_t>     owner; // a request and a sequence of it
     const std::vector<llama_token> *prompt = nullptr, *generated = nullptr;
+    double                          t_worth = 0; // us: what all its guesses may save, about
 
     size_t      size() const { return prompt->size() + generated->size(); }
     llama_token at(size_t i) const {
@@ -110,14 +111,20 @@ struct draft_text {
 class draft_maker {
   public:
     virtual ~draft_maker() = default;
-    // At most n_most tokens behind each of the texts.
-    virtual std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts,
-                                                        int32_t                         n_most) = 0;
+    // At most n_most tokens behind each of the texts, while a step takes about t_step us without them.
+    virtual std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts, int32_t n_most,
+                                                        double t_step) = 0;
     // Of one token for each text, as measured; 0: not yet.
     virtual double t_round_us() const = 0;
 };
 
-// How many tokens for each of n_texts a draft maker should guess, before its guesses are known: as many as make the most
-// tokens a second, its own time counted. The rest is as for choose_drafts.
-int32_t choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens, int32_t n_rows,
-                      int32_t n_texts, double t_round, int32_t n_most);
+// What is worth asking a draft maker for.
+struct draft_rounds {
+    int32_t n      = 0; // tokens for each text
+    double  t_gain = 0; // us that this saves of the time that the step's tokens take without it
+};
+
+// As many as make the most tokens a second, before the guesses are known, the maker's own time counted. n_texts: that are
+// guessed. The rest is as for choose_drafts.
+draft_rounds choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens,
+                           int32_t n_rows, int32_t n_texts, double t_round, int32_t n_most);

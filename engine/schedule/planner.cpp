@@ -330,7 +330,7 @@ void sequence_planner::guess_by_model(std::vector<guesses> & all, const step_cur
         if (one.n_room > 0 && one.expected() < n_of_texts) {
             const planned_rows & p = *one.rows[0];
             open.push_back(&one);
-            texts.push_back({{p.r->number, p.s->index}, &p.r->command->prompt, &p.s->generated});
+            texts.push_back({{p.r->number, p.s->index}, &p.r->command->prompt, &p.s->generated, 0});
             n_most = std::max(n_most, one.n_room);
             n_sequences += one.offer.n_sequences;
         }
@@ -340,10 +340,15 @@ void sequence_planner::guess_by_model(std::vector<guesses> & all, const step_cur
     }
     const int64_t t_begin = ggml_time_us();
     const auto    n_rows  = (int32_t) plan.rows.size();
-    const int32_t n       = choose_rounds(*open[0]->offer.rates, curve, plan.n_tokens(), n_rows,
+    const double  t_step  = curve.at(plan.n_tokens());
+    const auto    worth   = choose_rounds(*open[0]->offer.rates, curve, plan.n_tokens(), n_rows,
                                           (int32_t) open.size(), params.drafts->t_round_us(), n_most);
-    if (n > 0) {
-        auto made = params.drafts->guess(texts, n);
+    if (worth.n > 0) {
+        for (size_t i = 0; i < open.size(); i++) {
+            const planned_rows & p = *open[i]->rows[0];
+            texts[i].t_worth       = worth.t_gain * (double) n_left_of(*p.r, *p.s) / (double) open.size();
+        }
+        auto made = params.drafts->guess(texts, worth.n, t_step);
         for (size_t i = 0; i < open.size(); i++) {
             const auto is_none = [&](llama_token token) { return token >= params.n_vocab; };
             made[i].erase(std::find_if(made[i].begin(), made[i].end(), is_none), made[i].end());

@@ -191,8 +191,7 @@ bool ends_by_itself(const char * reason) {
     return is == "stop" || is == "length" || is == "repetition";
 }
 
-// Tokens that the answer could still have had.
-static int64_t n_left_of(const request & r, const sequence & s) {
+int64_t n_left_of(const request & r, const sequence & s) {
     const int64_t n_room = r.prompt.n_ctx - r.n_prompt() - (int64_t) s.generated.size();
     const int64_t n_own  = (int64_t) (s.generated.size() - s.answer.n_before);
     return std::max(std::min(s.plan.n_predict < 0 ? n_room : s.plan.n_predict - n_own, n_room), (int64_t) 0);

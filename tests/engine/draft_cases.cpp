@@ -186,8 +186,8 @@ static void run_choice() {
 // Guesses the letters that follow in the alphabet, and notes what it was asked.
 class alphabet : public draft_maker {
   public:
-    std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts,
-                                                int32_t                         n_most) override {
+    std::vector<std::vector<llama_token>> guess(const std::vector<draft_text> & texts, int32_t n_most,
+                                                double) override {
         std::vector<std::vector<llama_token>> made;
         for (const draft_text & text : texts) {
             asked += std::to_string(text.owner.second) + ": " + std::to_string(n_most) + " behind " +
@@ -238,7 +238,7 @@ static void run_rounds() {
         curve.add(1, 1000);
         curve.add(9, 1200);
     }
-    const auto rounds = [&](double t_round) { return choose_rounds(rates, curve, 1, 1, 1, t_round, 8); };
+    const auto rounds = [&](double t_round) { return choose_rounds(rates, curve, 1, 1, 1, t_round, 8).n; };
     expect(rounds(10) > 2 && rounds(150) > 0 && rounds(150) < rounds(10), "as many as they cost");
     expect_equal("0", std::to_string(rounds(900)), "a model that is as slow as the large one");
     for (int32_t i = 0; i < 40; i++) {
