@@ -58,7 +58,12 @@ def _put(
 
     async def put(memory: Memory) -> None:
         for file in files:
-            stored = await memory.put_body(id or file.as_posix(), _read(file), _type_of(file), metadata=given)
+            try:
+                stored = await memory.put_body(
+                    id or file.as_posix(), _read(file), _type_of(file), metadata=given
+                )
+            except RequestError as error:
+                raise Refused(f"{file}: {error}") from None
             click.echo(f"{stored.id}\t{stored.chunks}\t{stored.embedded}")
 
     _with_memory(config_file, name, put, computes=True)

@@ -36,7 +36,7 @@ SHORT = 8 << 10  # characters of a text that may be cut in the event loop: a few
 PER_TOKEN = 32  # characters, more than tokens have
 SPARE = 1.3  # what a function may have instead of the tokens that its characters say
 _END = re.compile(r"(?:[.!?…][\"'”’»)\]]{0,8}(?=\s)|[。！？][」』”’）]{0,8}|\n)\s*")  # noqa: RUF001, it is Chinese and Japanese
-_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ufeff]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\xad\u200b\u2060\ufeff]")  # also hyphens and joints unseen
 _RUNS = (  # each takes time in proportion to the text
     (re.compile(r"\r\n?|\x0b|\x0c|\u2028|\u2029"), "\n"),
     (re.compile(r"([^\S\n]{8})[^\S\n]+"), r"\1"),  # semchunk goes a level down for each length of a run

@@ -106,6 +106,7 @@ class HeadingPath:
     """The headings of the chunks of a cleaned text, which are asked for in its order."""
 
     def __init__(self, text: str, *, is_source: bool = False) -> None:
+        self._text = text
         self._coming = headings("" if is_source else text)
         self._next = next(self._coming, None)
         self._above = list[Heading]()
@@ -118,8 +119,15 @@ class HeadingPath:
         while self._within and self._within[0].at < chunk.start:
             passed = self._within.popleft()
             self._above = [*(one for one in self._above if one.level < passed.level), passed]
-        above = _shortened([one.title for one in self._above])
-        return Headings(above, tuple(one.title for one in self._within))
+        own = tuple(one.title for one in self._within)
+        return Headings(_shortened([one.title for one in self._above_first(chunk)]), own)
+
+    def _above_first(self, chunk: Chunk) -> list[Heading]:
+        """Those above the chunk: where it begins with a heading, without those that this one ends."""
+        first = self._within[0] if self._within else None
+        if first is None or self._text[chunk.start : first.at].strip():
+            return self._above
+        return [one for one in self._above if one.level < first.level]
 
 
 def _shortened(titles: Sequence[str]) -> tuple[str, ...]:

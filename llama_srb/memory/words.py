@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from zlib import crc32
 
 MOST_ASKED = 256  # words of a query; a longer one is about many things
@@ -100,12 +100,17 @@ def highlights(text: str, asked: Sequence[Asked], instead: Set[int] = frozenset(
 
     instead: terms that were looked for, too, in place of words with a typo.
     """
-    wanted, found = {*(one.term for one in asked), *instead}, list[tuple[int, int]]()
+    wanted = {*(one.term for one in asked), *instead}
+    pairs = (hash_of(one) for run in _WITHOUT_SPACES.finditer(text) for one in _pairs(run[0]))
+    alone = wanted.isdisjoint(pairs)  # single characters of scripts without spaces are in many words
+    found = list[tuple[int, int]]()
     for whole in _JOINED.finditer(text):
         if wanted.isdisjoint(map(hash_of, _terms(whole[0]))):
             continue
-        spans = [span for word in _WORD.finditer(whole[0]) for span in _spans(word, wanted)]
-        for start, end in spans or [(0, len(whole[0]))]:  # none: the name as a whole
+        spans = [span for word in _WORD.finditer(whole[0]) for span in _spans(word, wanted, alone)]
+        if not spans and _WITHOUT_SPACES.search(whole[0]) is None:
+            spans = [(0, len(whole[0]))]  # the name as a whole
+        for start, end in spans:
             start, end = whole.start() + start, whole.start() + end
             if found and found[-1][1] >= start:
                 start = found.pop()[0]
@@ -113,15 +118,21 @@ def highlights(text: str, asked: Sequence[Asked], instead: Set[int] = frozenset(
     return found
 
 
-def _spans(word: re.Match[str], wanted: set[int]) -> Iterator[tuple[int, int]]:
-    """The parts of a word that are wanted: the whole of it, or its characters in a script without spaces."""
-    if _WITHOUT_SPACES.search(word[0]) is None:
-        if not wanted.isdisjoint(map(hash_of, _of_word(word[0], asks=False))):
-            yield word.span()
-        return
-    for at, one in enumerate(word[0], word.start()):
-        if hash_of(folded(one)) in wanted:
-            yield at, at + 1
+def _spans(word: re.Match[str], wanted: set[int], alone: bool) -> Iterator[tuple[int, int]]:
+    """The parts of a word that are wanted: all of it, or pairs of characters of a script without spaces."""
+    begin = 0
+    for run in _WITHOUT_SPACES.finditer(word[0]):
+        yield from _whole_part(word, begin, run.start(), wanted)
+        begin, n = run.end(), 1 if alone else 2
+        for at, one in enumerate(run[0] if alone else _pairs(run[0]), word.start() + run.start()):
+            if hash_of(unicodedata.normalize("NFKC", one)) in wanted:
+                yield at, at + n
+    yield from _whole_part(word, begin, len(word[0]), wanted)
+
+
+def _whole_part(word: re.Match[str], begin: int, end: int, wanted: set[int]) -> Iterator[tuple[int, int]]:
+    if begin < end and not wanted.isdisjoint(map(hash_of, _of_word(word[0][begin:end], asks=False))):
+        yield word.start() + begin, word.start() + end
 
 
 def packed(text: str) -> bytes:
@@ -165,7 +176,8 @@ def stem(word: str) -> str:
 def _terms(whole: str, *, asks: bool = False) -> list[str]:
     """The terms of a name: the name, its parts, their stems. asks: of a query."""
     if len(whole) > LONGEST and _WITHOUT_SPACES.search(whole) is None:
-        return [folded(whole)]
+        words = [one for one in _WORD.findall(whole) if _is_readable(one)]
+        return [folded(whole), *(term for word in words for term in _of_word(word, asks))]
     words = _WORD.findall(whole)
     if not words:
         return [whole]
@@ -175,6 +187,11 @@ def _terms(whole: str, *, asks: bool = False) -> list[str]:
     if (sign := whole[: len(whole) - len(whole.lstrip("-#@$"))]) and len(words) <= MOST_JOINED:
         terms.append(sign + folded("".join(words).replace("_", "")))
     return terms
+
+
+def _is_readable(word: str) -> bool:
+    """Whether a part of a long name, as of a path, may be a word: no part of base64."""
+    return len(word) <= LONGEST and (word.isalpha() or word.islower() or word.isdecimal())
 
 
 def _of_word(word: str, asks: bool) -> list[str]:
@@ -198,6 +215,10 @@ def _of_word(word: str, asks: bool) -> list[str]:
     return [*(term for one in parts for term in dict.fromkeys((one, stem(one)))), whole]
 
 
+def _pairs(run: str) -> Iterator[str]:
+    return map("".join, pairwise(run))
+
+
 def _of_characters(word: str, asks: bool) -> list[str]:
     """Characters of a script without spaces, and pairs of them."""
     terms, begin, word = list[str](), 0, word[: MOST_ASKED if asks else None]
@@ -206,7 +227,7 @@ def _of_characters(word: str, asks: bool) -> list[str]:
             terms += _of_word(between, asks)
         run, begin = unicodedata.normalize("NFKC", found[0]), found.end()
         terms += run
-        terms += (run[i : i + 2] for i in range(len(run) - 1))
+        terms += _pairs(run)
     return terms + (_of_word(word[begin:], asks) if word[begin:] else [])
 
 

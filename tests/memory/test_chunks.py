@@ -124,6 +124,7 @@ async def test_all_of_a_text_is_in_some_chunk(text: str, tokens: int, drawn: ran
 
 def test_a_kept_text_has_no_control_characters_and_no_long_runs() -> None:
     assert cleaned("\ufeffa\x00b\r\nc\x0cd   \n\n\n\n e" + " " * 50 + "f\t") == "ab\nc\nd\n\n e        f"
+    assert cleaned("Daten\u00adschutz Wort\u200btrenner") == "Datenschutz Worttrenner"
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def test_a_copy_of_the_model_is_the_same_model(folder: Folder) -> None:
         (("put", "tails", "cat.md"), 'no memory "tails"; the configuration (--config FILE) has tales'),
         (("put", "tales", "none.md"), "cannot read none.md: No such file or directory"),
         (("put", "tales", "tales.db"), "tales.db: the name must end with .txt, .md, "),
+        (("put", "tales", "empty.md"), "empty.md: the document cannot be read: it has no text"),
         (("put", "tales", "cat.md", "--metadata", "{"), "--metadata is not JSON: "),
         (("put", "tales", "cat.md", "--metadata", "[]"), "metadata is []; it must be an object"),
         (("put", "tales", "cat.md", "cat.md", "--id", "x"), "--id is for one file."),
@@ -132,6 +133,7 @@ def test_a_copy_of_the_model_is_the_same_model(folder: Folder) -> None:
 )
 def test_a_wrong_call_is_one_line(folder: Folder, arguments: tuple[str, ...], says: str) -> None:
     (folder.path / "cat.md").write_text(CAT)
+    (folder.path / "empty.md").write_text(" ")
     code, out, err = folder.memory(*arguments)
     assert (code, out, err.count("\n")) == (2, "", 1), err
     assert says in err

@@ -56,7 +56,7 @@ def test_a_chunk_has_the_headings_above_it_and_its_own() -> None:
         (0, at["one"]): Headings((), ("A",)),
         (at["one"], at["three"]): Headings(("A",), ("B", "C")),
         (at["three"], at["## D"]): Headings(("A", "B", "C"), ()),
-        (at["## D"], len(text)): Headings(("A", "B", "C"), ("D", "E")),
+        (at["## D"], len(text)): Headings(("A",), ("D", "E")),  # which ends B and C
         (at["five"], len(text)): Headings(("E",), ()),
     }
     assert {span: path.of(Chunk(*span, 1)) for span in expected} == expected

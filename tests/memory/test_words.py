@@ -45,6 +45,7 @@ FINDS = {  # a query finds a text by at least one word
     "a doubled letter": ("stop", "it stopped", True),
     "a German plural": ("Haus", "viele Häuser", True),
     "an umlaut that was not typed": ("uber", "Über den Fluss", True),
+    "a part of a long path": ("quokka", f"/opt/{'x' * 40}/lib/{'y' * 20}/quokka_loader.py", True),
     "two characters of Chinese": ("灯塔", "他守着那座灯塔已经四十二年", True),
     "one character of Chinese": ("灯", "自动灯停了", True),
     "other Chinese": ("雾岛", "那座灯塔", False),
@@ -101,6 +102,12 @@ HIGHLIGHTS = {
     "灯塔": ("那座灯塔亮了", ["灯塔"]),
     "E1042": ("error E1042: full", ["E1042"]),
     "ship": ("no cat", []),
+    "Python": ("使用Python和GPT4模型", ["Python"]),
+    "GPT4": ("使用Python和GPT4模型", ["GPT4"]),
+    "第2章": ("第2章講BM25算法", ["第2章"]),
+    "don't 方法": ("使用Python的方法", ["方法"]),
+    "データ": ("データベースはタワー", ["データ"]),
+    "算": ("BM25算法", ["算"]),
     "서울 🦊": ("서울에서 🦊 보다", ["서울에서", "🦊"]),
 }
 
