@@ -191,7 +191,7 @@ def words(text: str) -> list[str]:
 async def test_samples_of_many_programs_become_their_words() -> None:
     """The studio reads the same files, and what is expected of them is its text.
 
-    But a memory keeps notes of EPUB where they stand, signs of Symbol as they are stored, and no soft hyphens.
+    But a memory keeps notes of EPUB where they stand, signs of Symbol as stored, and no soft hyphens.
     """
     wrong = {}
     for expected in sorted(SAMPLES.glob("*.txt")):
