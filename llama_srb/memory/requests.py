@@ -23,12 +23,21 @@ from llama_srb.memory.records import (
 )
 from llama_srb.request.json_text import read_json
 from llama_srb.request.parse import read_fields
-from llama_srb.request.values import SEARCHES, RequestError, SearchBy, named, share, switch, whole, wrong
+from llama_srb.request.values import (
+    MAX_AROUND,
+    SEARCHES,
+    RequestError,
+    SearchBy,
+    named,
+    share,
+    switch,
+    whole,
+    wrong,
+)
 
 METADATA = "X-Metadata"
 KEY = "api_key"  # of other paths' queries; here it would be stored
 DEFAULT_FOUND, DEFAULT_LISTED, MOST_LISTED = 5, 100, 500
-MAX_AROUND = 5  # neighbours of a chunk that its text has, before and behind it
 
 
 def metadata_of(query: Sequence[tuple[str, str]], header: str | None) -> Metadata:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 T = TypeVar("T", bound=str)
 SearchBy: TypeAlias = Literal["words", "meaning", "hybrid"]  # how a memory is searched
 SEARCHES: tuple[SearchBy, ...] = get_args(SearchBy)
+MAX_AROUND = 5  # neighbours of a chunk that its text has, before and behind it
 INT32_MAX = 2**31 - 1
 MAX_LOGPROBS = 100
 MAX_TEXTS, MAX_TEXT_BYTES = 1024, 4096  # of a list such as stop, and of one of its texts: the engine's limits

@@ -32,7 +32,7 @@ class Recalling(Protocol):
 
     async def recall(
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = ..., prompts: int = ...,
-        by: SearchBy | None = ..., /,
+        by: SearchBy | None = ..., around: int = ..., /,
     ) -> list[Found]: ...  # fmt: skip
 
     def store(self, name: str, text: str, caller: Caller, /) -> None: ...

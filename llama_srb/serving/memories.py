@@ -189,12 +189,12 @@ class MemoryAccess:
 
     async def recall(
         self, name: str, text: str, k: int, caller: Caller, filter: Filter = NO_FILTER, prompts: int = 0,
-        by: SearchBy | None = None,
+        by: SearchBy | None = None, around: int = 0,
     ) -> list[Found]:  # fmt: skip
         """The chunks that fit the end of a text best, of those that the caller finds, best first.
 
         k: most chunks of documents; prompts: most chunks of prompts, none of which says the same as the text.
-        by: as of Memory.search().
+        by, around: as of Memory.search().
         """
         await self.lasting.pending.wait(name, reader_of(caller))
         async with self._computing(name, caller, inner=True) as (memory, command):
@@ -205,7 +205,7 @@ class MemoryAccess:
             if prompts:
                 wanted.append((prompts, filter.with_prompts(only=True, besides=prompt_id(text))))
             with self._ranked(memory, caller) as ranked:
-                return await ranked.search_each(query, wanted, reader_of(caller), by)
+                return await ranked.search_each(query, wanted, reader_of(caller), by, around)
 
     def store(self, name: str, text: str, caller: Caller) -> None:
         """Begins to store a prompt; all looks at the memory by this caller wait until it is there.

@@ -29,9 +29,15 @@ async def with_recalled(request: CompletionRequest, context: RequestContext) -> 
     private = tuple(dict.fromkeys((*context.task.private_tokens, *request.private_tokens)))
     filter = parse_filter(recall.pre_filter or None, recall.post_filter or None)
     bounds: list[str] = []
-    filter = replace(filter, lacking=private, on_bound=bounds.append)
+    filter = replace(
+        filter,
+        lacking=private,
+        on_bound=bounds.append,
+        per_document=recall.per_document,
+        diversity=recall.diversity,
+    )
     found = await memories.recall(
-        recall.memory, text, recall.retrieve, caller, filter, recall.prompts, recall.search
+        recall.memory, text, recall.retrieve, caller, filter, recall.prompts, recall.search, recall.around
     )
     named = [
         Recalled(

@@ -12,7 +12,17 @@ from llama_srb.config import Settings, SettingsError, Table
 from llama_srb.config.words import Given, nearest
 from llama_srb.request.fields import CANONICAL, STRUCTURES
 from llama_srb.request.parse import canonical, read_fields
-from llama_srb.request.values import SEARCHES, RequestError, is_text, named, switch, whole, wrong
+from llama_srb.request.values import (
+    MAX_AROUND,
+    SEARCHES,
+    RequestError,
+    is_text,
+    named,
+    share,
+    switch,
+    whole,
+    wrong,
+)  # fmt: skip
 from llama_srb.tasks.task import POSITIONS, Recall, Task
 
 Reader: TypeAlias = Callable[[object], Any]
@@ -56,6 +66,9 @@ RECALL: Mapping[str, Reader] = {
     "position": partial(named, "recall.position", POSITIONS),
     "search": partial(named, "recall.search", SEARCHES),
     "headings": partial(switch, "recall.headings"),
+    "around": lambda value: whole("recall.around", value, 0, MAX_AROUND),
+    "per_document": lambda value: whole("recall.per_document", value, 1, MAX_RETRIEVED),
+    "diversity": partial(share, "recall.diversity"),
     "pre_filter": _filter("recall.pre_filter"),
     "post_filter": _filter("recall.post_filter"),
 }

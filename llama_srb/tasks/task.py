@@ -23,7 +23,7 @@ class Recall:
     how many chunks of them. position: the chunks stand before the current turn's prefix, or behind the
     prelude. pre_filter, post_filter: which chunks are looked at, and which are used of those that were found.
     search: words, meaning or hybrid; None: as the memory is searched. headings: those above a chunk stand in
-    front of it.
+    front of it. around: how many neighbours it has on both sides. per_document, diversity: as in a search.
     """
 
     memory: str
@@ -35,6 +35,9 @@ class Recall:
     post_filter: Mapping[str, Any] = field(default_factory=dict)
     search: SearchBy | None = None
     headings: bool = False
+    around: int = 0
+    per_document: int | None = None
+    diversity: float = 0.0
 
     @property
     def prompts(self) -> int:

@@ -60,6 +60,14 @@ recall = { memory = "names", retrieve = 1, search = "words" }
 postfix = "<a>"
 max_tokens = 1
 recall = { memory = "names", retrieve = 1, headings = true }
+[memories.short]
+store = { file = "short.db" }
+embedding_model = false
+chunk_tokens = 16
+chunk_overlap = 0
+[tasks.near]
+max_tokens = 1
+recall = { memory = "short", retrieve = 2, per_document = 1, around = 1 }
 [tasks.books.recall]
 memory = "tales"
 retrieve = 9
@@ -356,3 +364,12 @@ async def test_a_request_that_recalls_when_a_drain_begins_is_finished(clients: d
     assert recalled
     await root.ask("/drain", None, "DELETE")
     assert ("recall", "Which key?\n") in await alice.prompt("Which red key?"), "it was stored, too"
+
+
+async def test_a_task_recalls_neighbours_and_of_each_document_one_chunk(clients: dict[str, Client]) -> None:
+    lines = [f"{animal} number {i} lives in the {animal} house of the zoo." for i in range(3)
+             for animal in ("One bear", "A zebra", "An owl")]  # fmt: skip
+    await clients["root"].ask("/v1/memories/short/documents/zoo.txt", "\n".join(lines).encode(), "PUT")
+    parts = await clients["bob"].prompt("Where does zebra number 1 live?", "near")
+    (recalled,) = [text for kind, text in parts if kind == "recall"]
+    assert recalled.splitlines() == lines[3:6]

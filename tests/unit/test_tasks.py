@@ -59,6 +59,9 @@ store_prompts = true
 retrieve_prompts = 4
 position = "prelude"
 headings = true
+around = 1
+per_document = 2
+diversity = 0.3
 """
 
 
@@ -74,7 +77,17 @@ def test_a_table_becomes_a_task(tmp_path: Path) -> None:
         fields={"n": 8, "temperature": 0.9, "stop": ["###"]},
         locked=("n", "temperature"),
         private_tokens=("<|secret|>",),
-        recall=Recall("bible", 3, store_prompts=True, retrieve_prompts=4, position="prelude", headings=True),
+        recall=Recall(
+            "bible",
+            3,
+            store_prompts=True,
+            retrieve_prompts=4,
+            position="prelude",
+            headings=True,
+            around=1,
+            per_document=2,
+            diversity=0.3,
+        ),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llama_srb.http.route import Schema
 from llama_srb.memory.records import MAX_FOUND
-from llama_srb.memory.requests import DEFAULT_FOUND, MAX_AROUND
-from llama_srb.request.values import SEARCHES
+from llama_srb.memory.requests import DEFAULT_FOUND
+from llama_srb.request.values import MAX_AROUND, SEARCHES
 
 MEMORY_SEARCH: Schema = {
     "type": "object",

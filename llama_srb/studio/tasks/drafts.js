@@ -15,6 +15,9 @@ const NO_RECALL = {
   position: "turn",
   search: null,
   headings: false,
+  around: 0,
+  per_document: null,
+  diversity: 0,
 };
 
 /** The draft of a configured task. samplers: the names of fields that the form has, beside NUMBERS. */
@@ -107,12 +110,14 @@ const isGiven = (value) => !["", null, undefined].includes(value) && value.lengt
 
 function recallOf(recall) {
   const { memory, retrieve, retrieve_prompts, store_prompts, position, search, headings } = recall;
+  const { around, per_document, diversity } = recall;
   if (!memory) return "";
   const numbers = Object.entries({ retrieve, retrieve_prompts }).filter(([, value]) => value !== null);
   const pairs = [
     ...pairsOf({ memory, ...Object.fromEntries(numbers), ...(store_prompts && { store_prompts }) }),
     ...(position === NO_RECALL.position ? [] : pairsOf({ position })),
-    ...pairsOf({ ...(search && { search }), ...(headings && { headings }) }),
+    ...pairsOf({ ...(search && { search }), ...(headings && { headings }), ...(around && { around }) }),
+    ...pairsOf({ ...(per_document && { per_document }), ...(diversity && { diversity }) }),
     ...filterPair("pre_filter", recall.pre_filter),
     ...filterPair("post_filter", recall.post_filter),
   ];
