@@ -130,29 +130,7 @@ std::string_view control_text_finder::first_in(std::string_view text) const {
 }
 
 prompt_parts control_text_finder::split(const std::string & text) const {
-    std::vector<std::pair<size_t, size_t>> found; // where texts of control tokens begin and end
-    int32_t                                state = 0;
-    for (size_t i = 0; i < text.size(); i++) {
-        state                    = exact.next(state, text[i]);
-        const std::string * word = exact.word(state);
-        size_t              from = word ? i + 1 - word->size() : 0;
-        while (word && !found.empty() && found.back().second > from) {
-            from = std::min(from, found.back().first);
-            found.pop_back();
-        }
-        if (word) {
-            found.emplace_back(from, i + 1);
-        }
-    }
-    prompt_parts parts;
-    size_t       n_done = 0;
-    for (const auto & [begin, end] : found) {
-        parts.push_back({text.substr(n_done, begin - n_done), false});
-        parts.push_back({text.substr(begin, end - begin), true});
-        n_done = end;
-    }
-    parts.push_back({text.substr(n_done), false});
-    return parts;
+    return split_at(exact, text);
 }
 
 //

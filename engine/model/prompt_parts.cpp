@@ -3,7 +3,6 @@
 #include <common.h> // llama.cpp's common/common.h
 
 #include <algorithm>
-#include <cstring>
 
 static const char * const spaces = " \t\n\v\f\r"; // what a control token may take away beside it
 
@@ -28,6 +27,32 @@ const std::vector<std::string> & control_texts(const llama_vocab * vocab) {
         return texts;
     }();
     return found;
+}
+
+prompt_parts split_at(const word_finder & names, const std::string & text) {
+    std::vector<std::pair<size_t, size_t>> found; // where texts of control tokens begin and end
+    int32_t                                state = 0;
+    for (size_t i = 0; i < text.size(); i++) {
+        state                    = names.next(state, text[i]);
+        const std::string * word = names.word(state);
+        size_t              from = word ? i + 1 - word->size() : 0;
+        while (word && !found.empty() && found.back().second > from) {
+            from = std::min(from, found.back().first);
+            found.pop_back();
+        }
+        if (word) {
+            found.emplace_back(from, i + 1);
+        }
+    }
+    prompt_parts parts;
+    size_t       n_done = 0;
+    for (const auto & [begin, end] : found) {
+        parts.push_back({text.substr(n_done, begin - n_done), false});
+        parts.push_back({text.substr(begin, end - begin), true});
+        n_done = end;
+    }
+    parts.push_back({text.substr(n_done), false});
+    return parts;
 }
 
 // Whether the tokenizer adds a space before each text that it gets.
@@ -83,25 +108,22 @@ static void append_text(std::vector<llama_token> & tokens, std::string text, boo
 
 static void append_parts(std::vector<llama_token> & tokens, const prompt_parts & list, bool behind_text,
                          const llama_vocab * vocab) {
-    const auto  is_control = [vocab](llama_token token) { return llama_vocab_is_control(vocab, token); };
-    const auto  name_of    = [vocab](llama_token token) { return llama_vocab_get_text(vocab, token); };
-    std::string open; // the text behind the last control token
+    static const word_finder names(control_texts(vocab));
+    std::string              open; // the text behind the last control token
     for (const prompt_part & part : list) {
-        const auto own =
-            part.special ? common_tokenize(vocab, part.text, false, true) : std::vector<llama_token>();
-        const auto first = std::find_if(own.begin(), own.end(), is_control);
-        if (first == own.end()) {
-            open += part.text;
-            continue;
+        for (const prompt_part & piece : part.special ? split_at(names, part.text) : prompt_parts{part}) {
+            if (!piece.special) {
+                open += piece.text;
+                continue;
+            }
+            const auto own = common_tokenize(vocab, piece.text, false, true);
+            if (!own.empty() && (llama_vocab_get_attr(vocab, own[0]) & LLAMA_TOKEN_ATTR_LSTRIP)) {
+                open.erase(open.find_last_not_of(spaces) + 1);
+            }
+            append_text(tokens, std::move(open), behind_text, vocab);
+            tokens.insert(tokens.end(), own.begin(), own.end());
+            open.clear();
         }
-        const auto last = std::find_if(own.rbegin(), own.rend(), is_control);
-        open += part.text.substr(0, part.text.find(name_of(*first)));
-        if (llama_vocab_get_attr(vocab, *first) & LLAMA_TOKEN_ATTR_LSTRIP) {
-            open.erase(open.find_last_not_of(spaces) + 1);
-        }
-        append_text(tokens, std::move(open), behind_text, vocab);
-        tokens.insert(tokens.end(), first, last.base());
-        open = part.text.substr(part.text.rfind(name_of(*last)) + strlen(name_of(*last)));
     }
     append_text(tokens, std::move(open), behind_text, vocab);
 }

@@ -325,14 +325,13 @@ static const double n_of_texts = 0.5; // right ones, on average: with fewer a dr
 void sequence_planner::guess_by_model(std::vector<guesses> & all, const step_curve & curve) {
     std::vector<guesses *>  open;
     std::vector<draft_text> texts;
-    int32_t                 n_most = 0, n_sequences = 0;
+    int32_t                 n_most = 0;
     for (guesses & one : all) {
         if (one.n_room > 0 && one.expected() < n_of_texts) {
             const planned_rows & p = *one.rows[0];
             open.push_back(&one);
             texts.push_back({{p.r->number, p.s->index}, &p.r->command->prompt, &p.s->generated, 0});
             n_most = std::max(n_most, one.n_room);
-            n_sequences += one.offer.n_sequences;
         }
     }
     if (open.empty()) {

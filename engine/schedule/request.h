@@ -275,9 +275,9 @@ bool may_start(const prefix_tree & tree, int32_t n_taken, int32_t n_wanted, int3
 // Cells that must be free for the sequences in so many slots, beyond those that they hold.
 int32_t n_reserved(int32_t n_slots);
 // Guesses that were not drawn lose their cells.
+void drop_draft(prefix_tree & tree, sequence & s);
 // Tokens that a sequence's answer may still have, at most.
 int64_t n_left_of(const request & r, const sequence & s);
-void    drop_draft(prefix_tree & tree, sequence & s);
 // The sequence runs no more. keep: its cells become an idle branch.
 void free_sequence(prefix_tree & tree, request & r, sequence & s, bool keep);
 // The sequence keeps the cells of its prompts and of so many tokens behind them. Where they cannot be truncated it is
