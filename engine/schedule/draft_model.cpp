@@ -166,14 +166,14 @@ void draft_model::add(guessing & one, llama_token token, bool wants_row) {
     one.i_row = wants_row ? i : -1;
 }
 
-// Adds the tokens that the track does not have to the batch, at most n_room. False: there is nothing to be guessed from yet.
-bool draft_model::catch_up(guessing & one, const draft_text & text, int32_t n_room) {
+// Adds the tokens that the track does not have to the batch, at most n_room.
+void draft_model::catch_up(guessing & one, const draft_text & text, int32_t n_room) {
     track *      own     = one.own;
     const size_t n       = text.size();
     size_t       n_equal = own->owner == text.owner ? std::min(count_equal(own->tokens, text), n - 1) : 0;
     if (own->owner != text.owner) {
         if (!share_longest(*own, text, n_equal)) {
-            return false;
+            return;
         }
         own->owner = text.owner;
         n_equal    = std::min(n_equal, n - 1);
@@ -187,7 +187,6 @@ bool draft_model::catch_up(guessing & one, const draft_text & text, int32_t n_ro
     for (size_t i = n_equal; i < end; i++) {
         add(one, text.at(i), i + 1 == n);
     }
-    return one.i_row >= 0;
 }
 
 // False: what the cells have is unknown, so it is forgotten; asked too often for more than there are, it rests.

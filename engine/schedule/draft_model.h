@@ -50,7 +50,7 @@ class draft_model : public draft_maker {
     draft_model(std::string path, llama_model * model, llama_context * ctx, int32_t n_tracks);
 
     track *      track_of(const draft_text & text);
-    bool         catch_up(guessing & one, const draft_text & text, int32_t n_room);
+    void         catch_up(guessing & one, const draft_text & text, int32_t n_room);
     bool         share_longest(track & own, const draft_text & text, size_t & n_equal);
     void         add(guessing & one, llama_token token, bool wants_row);
     void         make_room();

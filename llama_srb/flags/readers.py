@@ -35,7 +35,7 @@ def names(value: str) -> list[str]:
 def drafter(value: str) -> bool:
     """Whether any of llama-server's kinds guesses; commas are between them, and no word is its usual one."""
     kinds = set(value.split(",")) - {"none"}
-    if any(not kind.startswith(("ngram-", "draft-simple")) for kind in kinds - {""}):
+    if any(not kind.startswith("ngram-") for kind in kinds - {"", "draft-simple"}):
         raise ValueError("it must be draft-simple, with --spec-draft-model, or ngram-simple, from the texts")
     return bool(kinds)
 
