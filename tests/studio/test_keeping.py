@@ -100,6 +100,18 @@ def test_text_typed_while_a_new_story_is_stored_is_in_that_story(page: Page) -> 
     expect(editor(page)).to_have_value("The fox slept.")
 
 
+def test_a_search_finds_text_that_waits_for_a_slow_disk(page: Page) -> None:
+    page.evaluate(SLOW % 2000)
+    compose(page, "A fox.")
+    page.wait_for_timeout(600)  # its write begins
+    compose(page, "The heron waited.")
+    page.get_by_role("button", name="Stories").click()
+    page.get_by_role("button", name="New story").click()
+    page.get_by_label("Search all stories").fill("heron")
+    page.get_by_role("list", name="Found").get_by_role("button").first.click()
+    expect(editor(page)).to_have_value("The heron waited.")
+
+
 @pytest.mark.parametrize("refusal", REFUSALS, ids=["at once", "later"])
 def test_a_write_that_the_browser_refuses_is_reported_and_tried_again(page: Page, refusal: str) -> None:
     settings(page, max_tokens=5, next=False)

@@ -264,9 +264,11 @@ export async function load(id) {
 
 const AT_ONCE = 32; // nodes; the tokens of many more would hold up the page
 
-/** A stored story for reading only: without its tokens, and the page answers while it is read.
+/** A stored story for reading only: without its tokens, and the page answers while it is read. What is not
+    written yet is written first.
     @type {(head: Head) => Promise<Story>} */
 export async function loadTexts(head) {
+  await flush();
   checkFormat(head);
   /** @type {Stored[]} */
   const all = [];
