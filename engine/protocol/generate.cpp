@@ -344,7 +344,6 @@ static void read_wishes(generate_command & request, const json & body) {
     request.n_prompt_logprobs = body.value("prompt_logprobs", -1);
     request.return_ids        = body.value("return_token_ids", false);
     request.entropies         = body.value("return_entropies", false);
-    request.n_draft           = body.value("draft", 0);
     request.sum_logprobs      = body.value("sum_logprobs", false);
     request.certainty         = body.value("certainty", false);
     request.finish            = read_finish(body);
@@ -394,6 +393,15 @@ static void read_negative(generate_command & request, const json & body, const p
     check(request.negative.size(), false);
 }
 
+// Whether the client has chosen a seed for some of the texts: they are to be the same again.
+static bool has_seed(const json & body) {
+    const auto chooses = [](const json & sampling) {
+        return sampling.value("seed", LLAMA_DEFAULT_SEED) != LLAMA_DEFAULT_SEED;
+    };
+    const json own = body.value("sequences", json::array());
+    return chooses(body.value("sampling", json::object())) || std::any_of(own.begin(), own.end(), chooses);
+}
+
 // chat: the prompt and grammar made of messages; nullptr: the command is no chat.
 static void read_generate(command & c, const json & body, const chat_prompt * chat,
                           const command_facts & facts) {
@@ -412,7 +420,8 @@ static void read_generate(command & c, const json & body, const chat_prompt * ch
         const std::string head = body["continue"].value("head", "");
         request->continue_head = tokenize_parts({{head, true}}, facts.vocab, true);
     }
-    request->limit = read_limit(body);
+    request->limit   = read_limit(body);
+    request->n_draft = body.value("draft", has_seed(body) ? 0 : (int32_t) n_max_draft);
     read_wishes(*request, body);
     read_ends(common, body, facts);
     coupled.arithmetic     = body.value("diversity", "none") == "arithmetic";

@@ -1,18 +1,26 @@
 #include "schedule/draft_index.h"
 
 #include <algorithm>
+#include <utility>
 
 // Of the n_gram tokens before `end`.
-static uint64_t hash_of(const std::vector<llama_token> & tokens, size_t end) {
+static uint32_t hash_of(const std::vector<llama_token> & tokens, size_t end) {
     uint64_t hash = 0;
     for (size_t i = end - draft_index::n_gram; i < end; i++) {
         hash = (hash ^ (uint64_t) (uint32_t) tokens[i]) * 0x9e3779b97f4a7c15ull;
         hash ^= hash >> 29;
     }
-    return hash;
+    return (uint32_t) hash;
 }
 
-void draft_index::add(uint32_t text, const std::vector<llama_token> & tokens) {
+void draft_index::grow() {
+    heads.assign(std::max(heads.size() * 2, (size_t) 256), 0);
+    for (size_t i = 0; i < places.size(); i++) {
+        places[i].older = std::exchange(newest(places[i].hash), (uint32_t) i + 1);
+    }
+}
+
+size_t draft_index::add(uint32_t text, const std::vector<llama_token> & tokens, size_t n_most) {
     if (n_known.size() <= text) {
         n_known.resize(text + 1);
     }
@@ -21,15 +29,20 @@ void draft_index::add(uint32_t text, const std::vector<llama_token> & tokens) {
         known = tokens.size();
     }
     // the last group of a text is not added before something follows it
-    for (size_t end = std::max(known, n_gram); end < tokens.size(); end++) {
-        if (groups.size() > n_max) {
-            groups.clear();
+    const size_t n_now = std::min(tokens.size(), known + n_most);
+    for (size_t end = std::max(known, n_gram); end < n_now; end++) {
+        if (places.size() == n_max) {
+            places.clear();
+            heads.assign(heads.size(), 0);
         }
-        std::array<place, n_places> & places = groups[hash_of(tokens, end)];
-        std::rotate(places.begin(), places.end() - 1, places.end());
-        places[0] = {text, (uint32_t) end};
+        if (places.size() >= heads.size()) {
+            grow();
+        }
+        const uint32_t hash = hash_of(tokens, end);
+        places.push_back({hash, text, (uint32_t) end, newest(hash)});
+        newest(hash) = (uint32_t) places.size();
     }
-    known = tokens.size();
+    return n_now - std::exchange(known, n_now);
 }
 
 static int32_t n_equal(const std::vector<llama_token> & a, size_t end_a, const std::vector<llama_token> & b,
@@ -46,20 +59,24 @@ draft_place draft_index::find(uint32_t                                          
                               const std::vector<const std::vector<llama_token> *> & texts) const {
     const std::vector<llama_token> & own = *texts[text];
     draft_place                      best;
-    if (own.size() < n_gram) {
+    if (own.size() < n_gram || heads.empty()) {
         return best;
     }
-    const auto found = groups.find(hash_of(own, own.size()));
-    if (found == groups.end()) {
-        return best;
-    }
-    for (const place & p : found->second) {
-        if (p.end == 0 || p.text >= texts.size() || p.end >= texts[p.text]->size()) {
+    const uint32_t hash  = hash_of(own, own.size());
+    uint32_t       next  = heads[hash & (heads.size() - 1)];
+    size_t         n_own = 0;
+    for (size_t n = 0; next != 0 && n < n_linked && n_own < n_places; n++) {
+        const place & p = places[next - 1];
+        next            = p.older;
+        if (p.hash != hash) {
             continue;
         }
-        const int32_t n = n_equal(own, own.size(), *texts[p.text], p.end, n_compared);
-        if (n >= (int32_t) n_gram && n > best.n_equal) {
-            best = {p.text, p.end, n};
+        n_own++;
+        if (p.text < texts.size() && p.end < texts[p.text]->size()) {
+            const int32_t n_same = n_equal(own, own.size(), *texts[p.text], p.end, n_compared);
+            if (n_same >= (int32_t) n_gram && n_same > best.n_equal) {
+                best = {p.text, p.end, n_same};
+            }
         }
     }
     return best;

@@ -4,10 +4,8 @@
 
 #include "llama.h"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 // Where tokens stand that may come next: behind `end` tokens of a text.
@@ -17,27 +15,33 @@ struct draft_place {
     int32_t  n_equal = 0; // tokens before it that are equal to the last ones; 0: there is no such place
 };
 
-// Groups of n_gram tokens, by hash: their last places in the texts, newest first. A text may lose its end and get another
-// one; what is said of it before is checked when it is found.
+// Groups of n_gram tokens, by hash: chains of their places in the texts, newest first, of 16 bytes a token, and as long as
+// the texts are. A text may lose its end and get another one; what is said of it before is checked when it is found.
 class draft_index {
   public:
     static const size_t n_gram = 3;
 
-    // Adds the tokens that a text has got since the last time.
-    void add(uint32_t text, const std::vector<llama_token> & tokens);
+    // Adds the tokens that a text has got since the last time, at most so many; returns how many they are.
+    size_t add(uint32_t text, const std::vector<llama_token> & tokens, size_t n_most);
     // The place behind the most tokens that are equal to the last ones of `text`, another one than its end; of several the
     // newest. texts: all that were added.
     draft_place find(uint32_t text, const std::vector<const std::vector<llama_token> *> & texts) const;
 
   private:
-    static const size_t  n_places   = 4;       // of a group
-    static const size_t  n_max      = 1 << 16; // groups, some 5 MB; what would be more makes all forgotten
+    static const size_t  n_places   = 4;       // of a group that are looked at
+    static const size_t  n_linked   = 32;      // places that are looked at, of other groups, too
+    static const size_t  n_max      = 1 << 18; // places, some 5 MB; what would be more makes all forgotten
     static const int32_t n_compared = 32;      // tokens, at most
 
     struct place {
-        uint32_t text = 0, end = 0; // end 0: none
+        uint32_t hash = 0, text = 0, end = 0;
+        uint32_t older = 0; // 1 + the place before it in its chain; 0: there is none
     };
 
-    std::unordered_map<uint64_t, std::array<place, n_places>> groups;
-    std::vector<size_t>                                       n_known; // tokens of each text
+    uint32_t & newest(uint32_t hash) { return heads[hash & (heads.size() - 1)]; }
+    void       grow();
+
+    std::vector<place>    places;
+    std::vector<uint32_t> heads;   // of the chains, as `older`; a power of two
+    std::vector<size_t>   n_known; // tokens of each text
 };

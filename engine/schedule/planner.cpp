@@ -9,7 +9,8 @@
 #include <string>
 #include <tuple>
 
-static const int64_t t_prefill_us = 100000;     // of prefill in a step in which sequences decode, too
+static const int64_t t_prefill_us = 100000;  // of prefill in a step in which sequences decode, too
+static const size_t  n_indexed    = 1 << 13; // tokens of a request, in a step, for its guesses: some 0.1 ms
 static const size_t  n_row_bytes  = 128u << 20; // of logits, of the texts that are scored in one step
 
 // The youngest sequence that waits, at a prune point or for a row, gives up its slot; its cells stay as an idle branch while
@@ -264,8 +265,9 @@ static std::vector<const std::vector<llama_token> *> texts_of(request & r) {
     for (const sequence & s : r.sequences) {
         texts.push_back(&s.generated);
     }
+    size_t n_left = n_indexed;
     for (size_t i = 0; i < texts.size(); i++) {
-        r.drafts.index.add((uint32_t) i, *texts[i]);
+        n_left -= r.drafts.index.add((uint32_t) i, *texts[i], n_left);
     }
     return texts;
 }
@@ -366,7 +368,7 @@ void sequence_planner::guess_by_model(std::vector<guesses> & all, const step_cur
 void sequence_planner::plan_drafts(const step_curve & curve, guess_rates & rates) {
     const int32_t n_tokens = plan.n_tokens();
     const auto    wants    = [](const planned_rows & p) { return p.r->command->n_draft > 0; };
-    if (params.stops_short || plan.n_prefill > 0 || !plan.prompts.empty() ||
+    if (params.stops_short || n_tokens >= step_curve::n_max || plan.n_prefill > 0 || !plan.prompts.empty() ||
         std::none_of(plan.rows.begin(), plan.rows.end(), wants)) {
         return;
     }

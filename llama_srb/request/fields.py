@@ -425,11 +425,13 @@ class CompletionRequest(_Row):
         "(token_ids): also of a token that ends the text, and of a stop string. logprobs then has them all.")
     return_tokens_as_token_ids: bool = _row(False, "request", neutral=False,
         meaning="In logprobs each token is written as token_id:17, in OpenAI's completions and chats.")
-    draft: Annotated[int, BeforeValidator(shapes.draft)] = _row(0, "request", ge=0, le=shapes.MOST_DRAFTED,
-        neutral=0, aliases="speculative_ngram", meaning="Guess at most so many next tokens of a sequence in "
-        "a step, from what the prompt, the request's other texts and the same client's earlier ones have "
-        "behind the same tokens, and what a grammar allows only; true is 16. Guesses that are right save "
-        "steps, as where a text quotes or is repeated; the draws are made as without.")
+    draft: Annotated[int | None, BeforeValidator(shapes.draft)] = _row(None, "request", ge=0,
+        le=shapes.MOST_DRAFTED, neutral=0, aliases="speculative_ngram", meaning="Guess at most so many next "
+        "tokens of a sequence in a step, from what the prompt, the request's other texts and the same client's "
+        "earlier ones have behind the same tokens, and what a grammar allows only; true is 16, false is none. "
+        "Guesses that are right save steps, as where a text quotes or is repeated; the draws are made as "
+        "without. By default it is 16 where no seed is given, and none with a seed: rows of a larger step may "
+        "differ in their last bits, so an equal request might get another text.")
     logits_processor: Annotated[ForProcessor, BeforeValidator(shapes.processor)] = _row(False, "request",
         neutral=False, meaning="Each row of logits goes to the operator's own processor before a token is "
         "drawn from it (--logits-processor): true, or an object with arguments for it. Nothing is guessed "
@@ -675,7 +677,7 @@ class CompletionRequest(_Row):
         given |= {"return_token_ids": True} if self.return_token_ids else {}
         given |= {"return_entropies": True} if self.return_entropies else {}
         given |= {"include_stop_str_in_output": True} if self.include_stop_str_in_output else {}
-        given |= {"draft": self.draft} if self.draft else {}
+        given |= {} if self.draft is None else {"draft": self.draft}
         given |= {} if self.logits_processor is False else {"logits_processor": self.logits_processor}
         return given | ({} if self.skip_special_tokens else {"skip_special_tokens": False})
 

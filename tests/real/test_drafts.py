@@ -39,7 +39,7 @@ def test_a_text_that_repeats_itself_takes_fewer_steps_and_is_the_same(engine: Li
         "n": n, "max_tokens": 200, "regex": f"({SENTENCE.replace('.', '[.]')}){{12}}",
         "sampling": {"temperature": 0},
     }  # fmt: skip
-    counts, plain, steps = told(engine, **asked)
+    counts, plain, steps = told(engine, **asked, draft=0)
     assert counts == {}
     counts, drafted, fewer = told(engine, **asked, draft=16)
     assert [[one["id"] for one in text] for text in drafted] == [
@@ -53,19 +53,23 @@ def test_a_text_that_repeats_itself_takes_fewer_steps_and_is_the_same(engine: Li
 
 
 def test_what_a_grammar_allows_only_is_guessed_at_once() -> None:
-    """A new engine does not know yet what rows cost, so it guesses whatever the clock says."""
+    """A new engine does not know yet what rows cost, so it guesses whatever the clock says: by default where
+    no seed is given."""
     asked: dict[str, Any] = {
         "max_tokens": 80, "regex": "The little fox (ran|went) home to his mother[.] She was very happy[.]",
         "sampling": {"temperature": 0},
     }  # fmt: skip
     with Lines("-np", "8", "-c", "4096") as engine:
         before = engine.ask("status")
-        _, plain, steps = told(engine, **asked)
-        _, drafted, fewer = told(engine, **asked, draft=16)
+        unseeded, drafted, fewer = told(engine, **asked)
         after = engine.ask("status")
+        counts, plain, steps = told(engine, **asked, draft=0)
+        assert counts == {}
+        for seeded in ({"sampling": {"temperature": 0, "seed": 1}}, {"n": 2, "sequences": [{}, {"seed": 1}]}):
+            assert told(engine, **asked | seeded)[0] == {}
     assert [one["text"] for one in drafted[0]] == [one["text"] for one in plain[0]]
     guessed, right = (after[name] - before[name] for name in ("draft_grammar", "draft_grammar_accepted"))
-    assert 0 < right <= guessed
+    assert 0 < right <= guessed == unseeded["draft_n"]
     assert fewer < steps
 
 
