@@ -6,9 +6,10 @@ FOLDER has corpus/ and schemas/. The engine draws as usual, but takes the tokens
 of those that it has drawn: a model of random weights repeats nothing by itself. Each row is asked with and
 without `draft`, in turns; "free" is the model's own text. Figures are medians over rounds of sums over all
 items; ms a token: of decoding, by the tokens of the longest sequence. "by guesses": the share of the tokens
-that were guesses. --draft-model: one that guesses where texts say little, as of a model that padded.py has
-made of it. --peer: the same of the best of llama-server's drafters that need no model (drafters.cpp),
-for each text by itself.
+that were guesses. "ceiling": the ratio if only the guesses that were right had been rows, and nothing else
+had taken time, by the times of steps of so many rows, which are measured first. --draft-model: one that
+guesses where texts say little, as of a model that padded.py has made of it. --peer: the same of the best of
+llama-server's drafters that need no model (drafters.cpp), for each text by itself.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ LIBRARIES = (
     "vendor/hash/libvendor-hash.a", "vendor/cpp-httplib/libcpp-httplib.a",
 )  # fmt: skip
 AGAIN = "edits, again"  # with an answer more than there are sequences: the one that came before
+FOREST = "In the forest by the river lived a fox. " * 12
 SAMPLING = {"temperature": 0.8, "seed": 1, "ignore_eos": True}
 
 
@@ -64,6 +66,35 @@ def requests(engine: Lines, items: list[Item], n: int, most: int) -> list[dict[s
 
 
 CLIENTS = itertools.count()
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+def step_times(engine: Lines) -> dict[int, float]:
+    """ms of a step, by its rows: of texts that differ from their first token on."""
+    found = {}
+    for n in ROWS:
+        asked = {"n": n, "max_tokens": 40, "sampling": SAMPLING, "first_token": "distinct"}
+        spent = [
+            engine.generate(prompt=FOREST, **asked, draft=0).done["timings"]["decode_ms"] / 39 for _ in "ab"
+        ]
+        found[n] = min(spent)
+    return found
+
+
+def at(times: dict[int, float], n: float) -> float:
+    """ms of a step of n rows: between two that were measured in a straight line."""
+    some = sorted(times)
+    above = next((one for one in some if one >= n), some[-1])
+    below = max((one for one in some if one <= n), default=some[0])
+    part = (min(n, above) - below) / (above - below) if above > below else 0.0
+    return times[below] + part * (times[above] - times[below])
+
+
+def ceiling(times: dict[int, float], plain: float, share: float) -> float:
+    """Of steps that take so many ms without guesses, where this share of the tokens were guesses. How many
+    rows a step has follows from its time, since texts that are still equal share a row."""
+    rows = next((n / 10 for n in range(10, 641) if at(times, n / 10) >= plain), 64.0)
+    return at(times, rows) / ((1 - share) * at(times, rows / (1 - share)))
 
 
 def run(engine: Lines, asked: list[dict[str, Any]], draft: int, again: bool) -> tuple[float, dict[str, int]]:
@@ -115,7 +146,9 @@ def best_peer(engine: Lines, asked: list[dict[str, Any]]) -> str:
     return f" {kind} {share:.2f}, {most['right'] / max(1, most['guessed']):.2f} |"
 
 
-def row(engine: Lines, name: str, n: int, asked: list[dict[str, Any]], rounds: int) -> str:
+def row(
+    engine: Lines, name: str, n: int, asked: list[dict[str, Any]], rounds: int, steps: dict[int, float]
+) -> str:
     times: dict[int, list[float]] = {0: [], DRAFT: []}
     counts: dict[str, int] = {}
     for i in range(rounds):
@@ -128,9 +161,10 @@ def row(engine: Lines, name: str, n: int, asked: list[dict[str, Any]], rounds: i
     guessed, right = counts["draft_n"], counts["draft_n_accepted"]
     made = [request.get("sequences", [request] * n)[:n] for request in asked]
     tokens = sum(one["max_tokens"] for rows in made for one in rows)
+    plain, share = median(times[0]) / sum(longest), right / tokens
     return (
-        f"| {name} | {n} | {len(asked)} | {median(times[0]) / sum(longest):.2f} | "
-        f"{median(times[DRAFT]) / sum(longest):.2f} | {median(ratios):.2f} | {right / tokens:.2f} | "
+        f"| {name} | {n} | {len(asked)} | {plain:.2f} | {median(times[DRAFT]) / sum(longest):.2f} | "
+        f"{median(ratios):.2f} | {ceiling(steps, plain, share):.2f} | {share:.2f} | "
         f"{right / max(1, guessed):.2f} |"
     )
 
@@ -148,12 +182,16 @@ def main() -> None:
     parser.add_argument("--draft-model", type=Path)
     given = parser.parse_args()
     made = sets(given.folder, given.items)
-    free = {"prompt": "In the forest by the river lived a fox. " * 12, "sampling": SAMPLING}
+    free = {"prompt": FOREST, "sampling": SAMPLING}
     peer = " llama-server's best: by guesses, right |" if given.peer else ""
-    print("| set | n | items | plain, ms a token | with drafts | ratio | by guesses | right |" + peer)
-    print("| -- | -- | -- | -- | -- | -- | -- | -- |" + " -- |" * given.peer)
+    print(
+        "| set | n | items | plain, ms a token | with drafts | ratio | ceiling | by guesses | right |" + peer
+    )
+    print("| -- | -- | -- | -- | -- | -- | -- | -- | -- |" + " -- |" * given.peer)
     more = ("-md", str(given.draft_model)) if given.draft_model else ()
-    with Lines("-np", "8", "-c", "16384", *more, model=given.model) as engine:
+    with Lines("-np", "64", "-c", "16384", *more, model=given.model) as engine:
+        steps = step_times(engine)
+        print("ms a step by rows:", ", ".join(f"{n}: {ms:.1f}" for n, ms in steps.items()), file=sys.stderr)
         for name in given.only.split("/") if given.only else (*made, "free"):
             for n, most in SIZES.items():
                 if name == "free":
@@ -162,7 +200,7 @@ def main() -> None:
                     asked = requests(engine, made[name], n + (name == AGAIN), most)
                 if asked:
                     other = best_peer(engine, asked) if given.peer and name != "free" else ""
-                    print(row(engine, name, n, asked, given.rounds) + other, flush=True)
+                    print(row(engine, name, n, asked, given.rounds, steps) + other, flush=True)
 
 
 if __name__ == "__main__":

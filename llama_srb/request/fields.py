@@ -427,11 +427,11 @@ class CompletionRequest(_Row):
         meaning="In logprobs each token is written as token_id:17, in OpenAI's completions and chats.")
     draft: Annotated[int | None, BeforeValidator(shapes.draft)] = _row(None, "request", ge=0,
         le=shapes.MOST_DRAFTED, neutral=0, aliases="speculative_ngram", meaning="Guess at most so many next "
-        "tokens of a sequence in a step, from what the prompt, the request's other texts and the same client's "
-        "earlier ones have behind the same tokens, and what a grammar allows only; true is 16, false is none. "
-        "Guesses that are right save steps, as where a text quotes or is repeated; the draws are made as "
-        "without. By default it is 16 where no seed is given, and none with a seed: rows of a larger step may "
-        "differ in their last bits, so an equal request might get another text.")
+        "tokens of a sequence in a step, from what the prompt, the request's other texts and the same "
+        "client's earlier ones have behind the same tokens, and what a grammar allows only; true is 16, "
+        "false is none. Guesses that are right save steps, as where a text quotes or is repeated; the draws "
+        "are made as without. By default it is 16 where no seed is given, and none with a seed: rows of a "
+        "larger step may differ in their last bits, so an equal request might get another text.")
     logits_processor: Annotated[ForProcessor, BeforeValidator(shapes.processor)] = _row(False, "request",
         neutral=False, meaning="Each row of logits goes to the operator's own processor before a token is "
         "drawn from it (--logits-processor): true, or an object with arguments for it. Nothing is guessed "
