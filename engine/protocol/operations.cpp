@@ -126,7 +126,8 @@ static void parse_rerank(command & c, const json & body, const command_facts & f
     if (!facts.embedding.ranks()) {
         invalid(
             "",
-            "this model ranks no documents: its file has no head, or it was not loaded with --pooling rank");
+            "this model ranks no documents: its file has no head for that, or was not loaded with --rerank "
+            "(rerank = true in the table of one of several models)");
     }
     const bool        cuts  = body.value("truncate", false);
     const bool        left  = body.value("truncation_side", "right") == "left";

@@ -51,6 +51,7 @@ struct draft_evidence {
 };
 
 struct draft_count {
+    int64_t n         = 0;              // steps' guesses for a sequence
     int64_t n_guessed = 0, n_right = 0; // tokens
 };
 using draft_counts_by_source = std::array<draft_count, draft_source::n>;

@@ -587,6 +587,7 @@ void planner::count_guesses(const step_plan & plan) {
             p.r->drafts.rates->add(draft.why, draft.n_guessed, draft.n_drawn);
             p.r->drafts.n_guessed += draft.n_guessed;
             p.r->drafts.n_right += draft.n_drawn;
+            guessed[draft.why.source].n++;
             guessed[draft.why.source].n_guessed += draft.n_guessed;
             guessed[draft.why.source].n_right += draft.n_drawn;
         }

@@ -336,11 +336,15 @@ void scheduler::report_status(const std::string & id) {
     report.n_step_tokens = n_step_tokens;
     report.t_steps       = t_steps;
     report.t_model       = decodes.t_all_us();
+    int64_t n_drafts     = 0;
     for (size_t i = 0; i < draft_source::n; i++) {
-        const std::string name = std::string("draft_") + draft_source::names[i];
-        report.guesses.emplace_back(name, plans.counts_of_guesses()[i].n_guessed);
-        report.guesses.emplace_back(name + "_accepted", plans.counts_of_guesses()[i].n_right);
+        const std::string   name  = std::string("draft_") + draft_source::names[i];
+        const draft_count & count = plans.counts_of_guesses()[i];
+        report.guesses.emplace_back(name, count.n_guessed);
+        report.guesses.emplace_back(name + "_accepted", count.n_right);
+        n_drafts += count.n;
     }
+    report.guesses.emplace_back("drafts", n_drafts);
     // Requests of later priorities yield, so they make no server full: they do not count as waiting.
     for (const auto & r : requests.queue) {
         report.n_queued += r->priority() == 0;

@@ -131,6 +131,8 @@ def _search(
                 click.echo(_styled(one.text, places) + "\n")
         if not found:
             raise Failed(f"the memory {name} has found nothing for {shown(text)}")
+        if memory.settings.reranker is not None:
+            click.echo(f"(a server's searches are in the order of {memory.settings.reranker}, too)", err=True)
 
     _with_memory(config_file, name, search, computes=by != "words")
 

@@ -281,9 +281,20 @@ class AsyncMemory:
         per_document: int | None = None,
         diversity: float | None = None,
         headings: bool | None = None,
+        highlights: bool | None = None,
     ) -> list[Chunk]:
         """The same as Memory.search."""
         call = memories.search(
-            self.name, query, k, filter, post_filter, by, around, per_document, diversity, headings
+            self.name,
+            query,
+            k,
+            filter,
+            post_filter,
+            by,
+            around,
+            per_document,
+            diversity,
+            headings,
+            highlights,
         )
         return await self._client.ask(call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -70,7 +70,8 @@ class Chunk:
     """A chunk that was found. score: the cosine of the vectors of chunk and query, at most 1.
 
     score: None in a memory without a model. scores: why it was found: words (BM25), meaning, fused. headings:
-    those above the text, the highest first.
+    those above the text, the highest first. highlights: where the query's words begin and end in the text, in
+    characters, if the search asks for that.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Chunk:
     metadata: Mapping[str, Any]
     scores: Mapping[str, float] = field(default_factory=dict)
     headings: tuple[str, ...] = ()
+    highlights: tuple[Sequence[int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +146,10 @@ def search(
     per_document: int | None,
     diversity: float | None,
     headings: bool | None,
+    highlights: bool | None,
 ) -> Call[list[Chunk]]:
     body = body_of(
         query=query, k=k, filter=filter, post_filter=post_filter, search=by, around=around,
-        per_document=per_document, diversity=diversity, headings=headings,
+        per_document=per_document, diversity=diversity, headings=headings, highlights=highlights,
     )  # fmt: skip
     return Call(_path(memory, "search"), body, lambda answer: records(Chunk, answer["data"]))

@@ -68,6 +68,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "tuple[str, ...]": lambda value: is_list(value, is_text),
     "tuple[int, ...]": lambda value: is_list(value, is_count),
     "tuple[float, ...]": lambda value: is_list(value, is_number),
+    "tuple[Sequence[int], ...]": lambda value: is_list(value, lambda one: is_list(one, is_count)),
     "tuple[Mapping[str, Any], ...]": lambda value: is_list(value, is_object),
     "votes: tuple[Mapping[str, Any], ...] | None": lambda value: is_list(value, _is_vote),
     "recalled: tuple[Mapping[str, Any], ...]": lambda value: is_list(value, _is_recalled),

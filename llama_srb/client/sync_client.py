@@ -290,16 +290,28 @@ class Memory:
         per_document: int | None = None,
         diversity: float | None = None,
         headings: bool | None = None,
+        highlights: bool | None = None,
     ) -> list[Chunk]:
         """Returns the k chunks (5 unless given) that fit the query best.
 
         by: words, meaning or hybrid; else as the memory is searched. around: how many neighbours of each its
-        text has; headings: those above a text stand in front of it; per_document: the most of one document;
+        text has; headings: those above a text stand in front of it; highlights: where the query's words are
+        in each text; per_document: the most of one document;
         diversity: how much it counts that one is unlike those before it, 0 to 1. filter: conditions on
         metadata and score, for the chunks of which the k best are taken; post_filter: for these k.
         docs/api.md has the operators.
         """
         call = memories.search(
-            self.name, query, k, filter, post_filter, by, around, per_document, diversity, headings
+            self.name,
+            query,
+            k,
+            filter,
+            post_filter,
+            by,
+            around,
+            per_document,
+            diversity,
+            headings,
+            highlights,
         )
         return self._client.ask(call)

@@ -33,7 +33,7 @@ class Scheduler:
         self.over: dict[str, Request] = {}  # ended requests, which continue may name
         self.contests: dict[str, Contest] = {}  # of generations, by id
         self.pins: dict[str, int] = {}  # tokens by name
-        self.seeds = self.streamed = self.steps = self.guessed = 0
+        self.seeds = self.streamed = self.steps = self.guessed = self.drafts = 0
 
     # Commands
 
@@ -152,6 +152,7 @@ class Scheduler:
             "step_us": 2_000_000 * self.steps,
             "model_us": 1_500_000 * self.steps,
             "draft_prompt": self.guessed,
+            "drafts": self.drafts,
         }
 
     # Steps
@@ -265,6 +266,7 @@ class Scheduler:
         if not request.guesses:
             return {}
         self.guessed += request.completion_tokens
+        self.drafts += 1
         return {"draft_n": request.completion_tokens, "draft_n_accepted": request.completion_tokens - 1}
 
     def end_of(self, sequence: Sequence, reason: str) -> dict[str, Any]:

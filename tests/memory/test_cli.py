@@ -64,6 +64,10 @@ def test_words_are_searched_without_an_engine(folder: Folder) -> None:
     assert folder.memory("put", "tales", "log.md")[0] == 0
     assert folder.memory("search", "tales", "Iris")[1].startswith("log.md / Log  words ")
     assert json.loads(folder.memory("search", "tales", "Iris", "--json")[1])["headings"] == ["Log"]
+    with (folder.path / "srb.toml").open("a") as settings:
+        settings.write('reranker = "none"\n')
+    code, out, err = folder.memory("search", "tales", "Iris")
+    assert (code, err) == (0, "(a server's searches are in the order of none, too)\n")
     code, out, err = folder.memory("search", "tales", "dog")
     assert (code, out) == (1, "")
     assert 'the memory tales has found nothing for "dog"' in err

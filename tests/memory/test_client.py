@@ -94,8 +94,9 @@ def test_a_search_has_a_bound_and_filters(tales: Memory) -> None:
         [chunk] = tales.search("ship", 1, by=by, around=1, per_document=1, diversity=0.5)
         assert chunk.scores.keys() == scores
     tales.put("log.md", f"# Log\n\n## Arrivals\n\n{'A boat came. ' * 90}The barque Iris came.")
-    [chunk] = tales.search("Iris", 1, by="words", headings=True)
+    [chunk] = tales.search("Iris", 1, by="words", headings=True, highlights=True)
     assert chunk.headings == ("Log", "Arrivals")
+    assert [chunk.text[start:end] for start, end in chunk.highlights] == ["Iris"]
     assert chunk.text.startswith("Log\nArrivals\nA boat came.")
 
 

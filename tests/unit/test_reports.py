@@ -187,7 +187,8 @@ def test_metrics_have_llama_servers_names() -> None:
         clock = metrics.of("m").clock()
         for event in RUN:
             clock.take([event])
-    engine = {"steps": 8, "step_tokens": 24, "requests": 2, "queued": 1}
+    engine = {"steps": 8, "step_tokens": 24, "requests": 2, "queued": 1, "drafts": 3}
+    engine |= {"draft_prompt": 4, "draft_model": 5, "draft_model_accepted": 2}
     metrics.set({"m": ModelNow(True, 3, 0, engine)})
     families = {one.name: one for one in text_string_to_metric_families(metrics.text().decode())}
     found = {
@@ -202,6 +203,8 @@ def test_metrics_have_llama_servers_names() -> None:
     assert (found["prompt_tokens_seconds"], found["predicted_tokens_seconds"]) == (2000, 100)
     assert (found["n_tokens_max"], found["n_decode"], found["n_busy_slots_per_decode"]) == (53, 8, 3)
     assert (found["requests_processing"], found["requests_deferred"]) == (2, 1)
+    drafts = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens")
+    assert [found[name] for name in drafts] == [3, 9, 2]
 
 
 def test_several_prompts_are_told_that_there_are_no_reports() -> None:

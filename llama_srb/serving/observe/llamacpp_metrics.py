@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
+from llama_srb.serving.observe.model_metrics import DRAFT_SOURCES
+
 Counts: TypeAlias = Mapping[str, Any]
 
 
 def _rate(tokens: float, seconds: float) -> float:
     return tokens / seconds if seconds else 0.0
+
+
+def _of_drafts(of: Counts, what: str) -> int:
+    return sum(of[f"engine_draft_{source}_{what}"] for source in DRAFT_SOURCES)
 
 
 Row: TypeAlias = tuple[str, Literal["counter", "gauge"], str, Callable[[Counts], float]]
@@ -27,9 +33,12 @@ ROWS: tuple[Row, ...] = (  # name, type, meaning, value
     ("n_decode_total", "counter", "Decode steps.", lambda of: of["engine_steps"]),
     ("n_tokens_max", "counter", "Most tokens that one sequence had at its end, with its prompt.",
         lambda of: of["longest"]),
-    ("spec_decode_num_draft_tokens_total", "counter", "Drafted tokens; there are none.", lambda of: 0),
-    ("spec_decode_num_accepted_tokens_total", "counter", "Accepted tokens of drafts.", lambda of: 0),
-    ("spec_decode_num_drafts_total", "counter", "Drafts.", lambda of: 0),
+    ("spec_decode_num_draft_tokens_total", "counter", "Tokens that were guessed.",
+        lambda of: _of_drafts(of, "tokens")),
+    ("spec_decode_num_accepted_tokens_total", "counter", "Those of them that were right.",
+        lambda of: _of_drafts(of, "accepted_tokens")),
+    ("spec_decode_num_drafts_total", "counter", "Times that next tokens of a sequence were guessed.",
+        lambda of: of["engine_drafts"]),
     ("prompt_tokens_seconds", "gauge", "Tokens of prompts per second.",
         lambda of: _rate(of["prompt_tokens"] - of["cached_tokens"], of["prompt_seconds"])),
     ("predicted_tokens_seconds", "gauge", "Generated tokens per second.",

@@ -36,6 +36,7 @@ class ModelTotals(TypedDict):
     engine_step_tokens: Count
     engine_step_seconds: float
     engine_model_seconds: float
+    engine_drafts: Count
     engine_draft_grammar_tokens: Count
     engine_draft_grammar_accepted_tokens: Count
     engine_draft_prompt_tokens: Count

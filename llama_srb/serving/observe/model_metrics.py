@@ -48,6 +48,7 @@ COUNTS = {  # name in the engine's status, divisor, help text; a new process cou
     "step_seconds": ("step_us", 1e6, "Time in decode steps."),
     "model_seconds": ("model_us", 1e6, "Part of it in the model; the rest is sampling, events, bookkeeping."),
 }
+COUNTS["drafts"] = ("drafts", 1, "Times that next tokens of a sequence were guessed, in one step.")
 DRAFT_SOURCES = {
     "grammar": "what a grammar allows only",
     "prompt": "the prompt",
