@@ -2,11 +2,16 @@
 
 #include <algorithm>
 
-static const double least_gain   = 0.05; // tokens, on average, of a guess that is worth a look
-static const double fading       = 0.995;
-static const double memory       = 0.97; // of the last guesses: some thirty count
-static const double prior_weight = 3.0;  // guesses
-static const double n_few        = 8.0;
+static const double  least_gain       = 0.05; // tokens, on average, of a guess that is worth a look
+static const double  fading           = 0.998;
+static const double  memory           = 0.97; // of the last guesses: some thirty count
+static const double  prior_weight     = 3.0;  // guesses
+static const double  n_few            = 8.0;
+static const double  n_halved         = 10000.0; // steps: half of them later half is left of a time
+static const double  part_of_rise     = 0.5;
+static const int64_t n_fresh          = 64; // steps
+static const double  weight_of_change = 0.05;
+static const double clear_gain = 1.3; // of tokens a second: for less, steps without guesses are measured, too
 // Before anything is known: of a first guess, and of one behind a right one.
 static const double priors[] = {0.45, 0.75, 0.65, 0.85, 0.8, 0.9}; // of few equal tokens, of some, of many
 static const double priors_of_grammar[] = {0.95, 0.5};
@@ -15,26 +20,46 @@ void step_curve::add(int32_t n_tokens, int64_t t_us) {
     if (n_tokens < 1 || n_tokens > n_max) {
         return;
     }
-    point &      p = points[(size_t) n_tokens];
-    const double t = (double) t_us;
-    if (!is_recent(p)) {
-        p = {};
+    point &    p          = points[(size_t) n_tokens];
+    const bool is_changed = n_tokens != n_last;
+    double     t          = (double) t_us;
+    if (is_changed && p.is_plain) {
+        t_change += weight_of_change * (std::clamp(t - p.t, 0.0, p.t) - t_change);
+    }
+    if (is_changed) {
+        t = std::max(t - t_change, 0.5 * t);
     }
     if (p.n_times < 2) {
         p.t = p.n_times == 0 ? t : std::min(p.t, t);
     } else {
-        p.t += 0.2 * (std::min(t, 2.0 * p.t) - p.t);
+        const double weight = is_stale(n_tokens) ? 0.5 : 0.2;
+        p.t += weight * (std::min(t, 2.0 * p.t) - p.t);
     }
     p.n_times++;
+    p.is_plain |= !is_changed;
     p.last = ++n_steps;
+    n_last = n_tokens;
+}
+
+double step_curve::now(int32_t n_tokens, int32_t n_plain) const {
+    return at(n_tokens) + t_change * ((n_tokens != n_last) + (n_tokens != n_plain));
+}
+
+bool step_curve::is_stale(int32_t n_tokens) const {
+    return knows(n_tokens) && n_steps - points[(size_t) n_tokens].last > n_fresh;
 }
 
 bool step_curve::knows(int32_t n_tokens) const {
     if (n_tokens < 1 || n_tokens > n_max) {
         return false;
     }
+    return points[(size_t) n_tokens].n_times >= 2;
+}
+
+// What was measured; the longer ago, the less of it.
+double step_curve::of(int32_t n_tokens) const {
     const point & p = points[(size_t) n_tokens];
-    return p.n_times >= 2 && is_recent(p);
+    return p.t * std::max(1.0 - (double) (n_steps - p.last) / n_halved, 0.5);
 }
 
 int32_t step_curve::largest() const {
@@ -56,11 +81,18 @@ double step_curve::at(int32_t n_tokens) const {
     if (below == 0 && above > n_max) {
         return 1.0;
     }
-    if (below == 0 || above > n_max || below == above) {
-        return points[(size_t) (below == 0 ? above : below)].t;
+    if (below == 0 || below == above) {
+        return of(above);
     }
-    const double a = points[(size_t) below].t, b = points[(size_t) above].t;
-    return a + (b - a) * (n_tokens - below) / (above - below);
+    if (above > n_max) { // the least one says with it how steep they are
+        int32_t least = 1;
+        while (!knows(least)) {
+            least++;
+        }
+        const double rise = least < below ? std::max(of(below) - of(least), 0.0) / (below - least) : 0.0;
+        return of(below) + part_of_rise * rise * (n_tokens - below);
+    }
+    return of(below) + (of(above) - of(below)) * (n_tokens - below) / (above - below);
 }
 
 // Of a grammar: a sure one, or one that free text may make longer. Else by source, and by the tokens that are equal.
@@ -120,7 +152,7 @@ double guess_rates::expected(const draft_evidence & why, int32_t n) const {
 std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, const step_curve & curve,
                                    int32_t n_tokens, int32_t n_rows, int32_t n_room, double t_share) {
     std::vector<int32_t> taken(offers.size(), 0), best = taken;
-    const double         t_plain = curve.at(n_tokens);
+    const double         t_plain = curve.now(n_tokens, n_tokens);
     double               made = n_rows, best_rate = made / t_plain;
     for (int32_t n = 1; n <= n_room && n_tokens + n <= step_curve::n_max; n++) {
         size_t next   = offers.size();
@@ -138,13 +170,14 @@ std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, cons
         }
         taken[next]++;
         made += gained;
-        const double t = curve.at(n_tokens + n);
+        const double t = curve.now(n_tokens + n, n_tokens);
         if (t <= t_share * t_plain && made / t > best_rate) {
             best      = taken;
             best_rate = made / t;
         }
     }
-    return best;
+    const bool is_clear = best_rate > clear_gain * n_rows / t_plain;
+    return is_clear || !curve.is_stale(n_tokens) ? best : std::vector<int32_t>(offers.size(), 0);
 }
 
 static const double part_of_token = 0.25; // of the time of one in a step: what a further one may take

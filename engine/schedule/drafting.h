@@ -10,31 +10,38 @@
 #include <utility>
 #include <vector>
 
-// The time of a step by its tokens, as measured: twice at least, since the first step of a size may have to reserve memory,
-// and recently, so that a size that was slow for another reason is tried again.
+// The time of a step by its tokens, as measured: twice at least, since the first step of a size may have to reserve memory.
+// What was measured long ago is taken to be less, so that a size that was slow for another reason is tried again. A step of
+// another size than the one before takes longer, since its graph is made anew; that is known by itself.
 class step_curve {
   public:
     void add(int32_t n_tokens, int64_t t_us);
-    // Of a step of so many tokens, in us: between two that were measured in a straight line, beyond them as the nearest one.
+    // The time that it takes to do a step of so many tokens now, and one of n_plain tokens next.
+    double now(int32_t n_tokens, int32_t n_plain) const;
+    // Of a step of so many tokens, in us: between two that were measured in a straight line; above them half as steep as
+    // these are.
     double at(int32_t n_tokens) const;
     bool   knows(int32_t n_tokens) const;
+    bool   is_stale(int32_t n_tokens) const; // it is known, but was not measured for a while
     // The largest size that was measured; 0: none.
     int32_t largest() const;
 
-    static const int32_t n_max    = 64;   // tokens
-    static const int64_t n_recent = 1000; // steps
+    static const int32_t n_max = 64; // tokens
 
   private:
     struct point {
-        double  t       = 0;
-        int32_t n_times = 0;
-        int64_t last    = 0; // step
+        double  t        = 0;
+        int32_t n_times  = 0;
+        bool    is_plain = false; // some were behind a step of the same size
+        int64_t last     = 0;     // step
     };
 
-    bool is_recent(const point & p) const { return n_steps - p.last < n_recent; }
+    double of(int32_t n_tokens) const;
 
     std::array<point, n_max + 1> points;
-    int64_t                      n_steps = 0;
+    int64_t                      n_steps  = 0;
+    int32_t                      n_last   = 0; // tokens of the last step
+    double                       t_change = 0; // us that another size takes
 };
 
 // Where guesses come from.

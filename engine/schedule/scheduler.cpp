@@ -87,12 +87,13 @@ void scheduler::step() {
     }
     report_waiting();
     const int32_t n_tokens = plan.n_tokens();
-    const bool    steady   = n_tokens == n_last_tokens && n_tokens > 0 && plan.n_prefill == 0;
+    const size_t  n_rows   = plan.rows.size(); // guesses are none
+    const bool    steady   = n_rows == n_last_rows && n_rows > 0 && plan.n_prefill == 0;
     if (!steady && n_tokens > 0) {
         write_out(true);
     }
-    n_last_tokens = n_tokens;
-    rested        = plan.empty() && !vectors.busy();
+    n_last_rows = n_rows;
+    rested      = plan.empty() && !vectors.busy();
     n_steps += n_tokens > 0 || vectors.busy();
     if (n_tokens > 0 ? decode(plan) : !plan.empty()) {
         n_step_tokens += n_tokens;

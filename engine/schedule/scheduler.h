@@ -79,9 +79,9 @@ class scheduler {
     // Since the start; us.
     int64_t n_commands = 0, n_steps = 0, n_step_tokens = 0, t_steps = 0;
     // Of the last step.
-    int64_t t_last_step   = 0; // us; 0: it decoded nothing
-    int32_t n_last_tokens = 0;
-    bool    rested        = false; // it had nothing to do
+    int64_t t_last_step = 0; // us; 0: it decoded nothing
+    size_t  n_last_rows = 0;
+    bool    rested      = false; // it had nothing to do
     // When something happened last, us.
     int64_t t_last_written  = 0;
     int64_t t_last_worked   = 0; // there was a request

@@ -158,12 +158,18 @@ static void run_choice() {
     expect_equal("8 8", shown(chosen(99, HUGE_VAL)), "the first step of a size tells nothing");
     measure(18, 9000, 1);
     expect_equal("0 0", shown(chosen(99, HUGE_VAL)), "rows that cost as much as steps");
-    measure(2, 1000, step_curve::n_recent);
-    expect_equal("8 8", shown(chosen(99, HUGE_VAL)), "what was measured long ago is measured again");
+    measure(2, 1000, 10000);
+    expect(shown(chosen(99, HUGE_VAL)) != "0 0", "what was measured long ago is tried again");
     measure(18, 9000);
     measure(6, 1100);
     expect_equal("4 0", shown(chosen(99, HUGE_VAL)), "as many as are cheap");
     expect_equal("0 0", shown(chosen(99, 1.02)), "others may not wait for them");
+    step_curve steep;
+    for (const int32_t n : {8, 8, 9, 9}) {
+        steep.add(n, 1000 * n);
+    }
+    expect_equal("12.5", std::to_string(steep.at(16) / 1000).substr(0, 4),
+                 "above what is known half as steep as that is");
     for (int32_t i = 0; i < 20; i++) {
         rates.add(many, 4, 0);
     }
