@@ -164,6 +164,21 @@ static void run_choice() {
     measure(6, 1100);
     expect_equal("4 0", shown(chosen(99, HUGE_VAL)), "as many as are cheap");
     expect_equal("0 0", shown(chosen(99, 1.02)), "others may not wait for them");
+    step_curve small;
+    const auto gains = [&](int64_t t_us) {
+        for (int32_t i = 0; i < 70; i++) {
+            small.add(5, t_us);
+        }
+        return choose_drafts({{4, few, &rates}}, small, 1, 1, 4, HUGE_VAL)[0];
+    };
+    for (int32_t i = 0; i < 4; i++) {
+        small.add(1, 1000);
+    }
+    expect_equal("4", std::to_string(gains(1100)), "a clear gain");
+    expect_equal("0", std::to_string(gains(1800)), "for a small one plain steps are measured, too");
+    small.add(1, 1000);
+    small.add(5, 1800);
+    expect_equal("4", std::to_string(choose_drafts({{4, few, &rates}}, small, 1, 1, 4, HUGE_VAL)[0]));
     step_curve steep;
     for (const int32_t n : {8, 8, 9, 9}) {
         steep.add(n, 1000 * n);
