@@ -90,11 +90,21 @@ def at(times: dict[int, float], n: float) -> float:
     return times[below] + part * (times[above] - times[below])
 
 
-def ceiling(times: dict[int, float], plain: float, share: float) -> float:
-    """Of steps that take so many ms without guesses, where this share of the tokens were guesses. How many
-    rows a step has follows from its time, since texts that are still equal share a row."""
-    rows = next((n / 10 for n in range(10, 641) if at(times, n / 10) >= plain), 64.0)
-    return at(times, rows) / ((1 - share) * at(times, rows / (1 - share)))
+def rows_of(asked: list[dict[str, Any]], n: int) -> float:
+    """Rows of a step without guesses, on average: texts that are still equal share one."""
+    rows, steps = 0, 0
+    for request in asked:
+        texts = [tuple(one["replay"]) for one in request.get("sequences", [])[:n]]
+        longest = max(map(len, texts), default=1)
+        rows += sum(len({text[:i] for text in texts if len(text) > i}) for i in range(longest)) or n
+        steps += longest
+    return rows / steps
+
+
+def ceiling(times: dict[int, float], rows: float, plain: float, share: float) -> float:
+    """Of steps that take so many ms without guesses, where this share of the tokens were guesses."""
+    more = plain - at(times, rows)  # of the texts, which are longer
+    return plain / ((1 - share) * (at(times, rows / (1 - share)) + more))
 
 
 def run(engine: Lines, asked: list[dict[str, Any]], draft: int, again: bool) -> tuple[float, dict[str, int]]:
@@ -164,7 +174,7 @@ def row(
     plain, share = median(times[0]) / sum(longest), right / tokens
     return (
         f"| {name} | {n} | {len(asked)} | {plain:.2f} | {median(times[DRAFT]) / sum(longest):.2f} | "
-        f"{median(ratios):.2f} | {ceiling(steps, plain, share):.2f} | {share:.2f} | "
+        f"{median(ratios):.2f} | {ceiling(steps, rows_of(asked, n), plain, share):.2f} | {share:.2f} | "
         f"{right / max(1, guessed):.2f} |"
     )
 
