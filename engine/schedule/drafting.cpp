@@ -1,6 +1,7 @@
 #include "schedule/drafting.h"
 
 #include <algorithm>
+#include <utility>
 
 static const double  least_gain       = 0.05; // tokens, on average, of a guess that is worth a look
 static const double  fading           = 0.998;
@@ -17,12 +18,12 @@ static const double priors[] = {0.45, 0.75, 0.65, 0.85, 0.8, 0.9}; // of few equ
 static const double priors_of_grammar[] = {0.95, 0.5};
 
 void step_curve::add(int32_t n_tokens, int64_t t_us) {
+    const bool is_changed = std::exchange(n_last, n_tokens) != n_tokens;
     if (n_tokens < 1 || n_tokens > n_max) {
         return;
     }
-    point &    p          = points[(size_t) n_tokens];
-    const bool is_changed = n_tokens != n_last;
-    double     t          = (double) t_us;
+    point & p = points[(size_t) n_tokens];
+    double  t = (double) t_us;
     if (is_changed && p.is_plain) {
         t_change += weight_of_change * (std::clamp(t - p.t, 0.0, p.t) - t_change);
     }
@@ -38,7 +39,6 @@ void step_curve::add(int32_t n_tokens, int64_t t_us) {
     p.n_times++;
     p.is_plain |= !is_changed;
     p.last = ++n_steps;
-    n_last = n_tokens;
 }
 
 double step_curve::now(int32_t n_tokens, int32_t n_plain) const {

@@ -15,6 +15,7 @@
 // another size than the one before takes longer, since its graph is made anew; that is known by itself.
 class step_curve {
   public:
+    // n_tokens: 0 of a step that tells nothing of its size.
     void add(int32_t n_tokens, int64_t t_us);
     // The time that it takes to do a step of so many tokens now, and one of n_plain tokens next.
     double now(int32_t n_tokens, int32_t n_plain) const;

@@ -574,8 +574,8 @@ step_plan planner::plan(request_lists & requests, prefix_cache & cache, row_list
 }
 
 void planner::measured(const step_plan & plan, int64_t t_us) {
-    if (plan.n_prefill == 0 && plan.n_tokens() > 0) {
-        curve.add(plan.n_tokens(), t_us);
+    if (plan.n_tokens() > 0) {
+        curve.add(plan.n_prefill == 0 ? plan.n_tokens() : 0, t_us);
     }
 }
 

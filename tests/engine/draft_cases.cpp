@@ -178,7 +178,7 @@ static void run_choice() {
     expect_equal("0", std::to_string(gains(1800)), "for a small one plain steps are measured, too");
     small.add(1, 1000);
     small.add(5, 1800);
-    expect_equal("4", std::to_string(choose_drafts({{4, few, &rates}}, small, 1, 1, 4, HUGE_VAL)[0]));
+    expect_equal("2", std::to_string(choose_drafts({{4, few, &rates}}, small, 1, 1, 4, HUGE_VAL)[0]));
     step_curve steep;
     for (const int32_t n : {8, 8, 9, 9}) {
         steep.add(n, 1000 * n);
