@@ -116,8 +116,6 @@ def _choice(choice: Choice) -> dict[str, Any]:
 def _found(done: Done) -> list[str]:
     """What the comparison of all texts has found, a line each."""
     lines = []
-    if guessed := done.timings.get("draft_n"):
-        lines.append(f"guessed {guessed:.0f} tokens, {done.timings['draft_n_accepted']:.0f} of them right")
     if len(done.ranking) > 1:
         lines.append("best first: " + ", ".join(map(str, done.ranking)))
     if done.votes is not None:
@@ -130,6 +128,9 @@ def _found(done: Done) -> list[str]:
             + ("" if overlap is None else f"mean overlap {overlap:.3f}, ")
             + f"effective number {stats['effective_number']:.2f}"
         )
+        if guessed := done.timings.get("draft_n"):
+            right = done.timings["draft_n_accepted"]
+            lines.append(f"guessed {guessed:.0f} tokens, {right:.0f} of them right")
     return lines
 
 

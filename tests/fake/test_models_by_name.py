@@ -357,7 +357,7 @@ async def test_a_request_with_tools_is_cancelled_while_its_model_loads(
     serving: Serving, tmp_path: Path
 ) -> None:
     """The socket reads on while the model is asked whether it knows tools."""
-    several = await serve(serving, tmp_path, {"slow": {"flags": ["--load-seconds", "0.6"]}, "poem": {}})
+    several = await serve(serving, tmp_path, {"slow": {"flags": ["--load-seconds", "2"]}, "poem": {}})
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     chat = {"messages": [{"role": "user", "content": "x"}], "tools": tools, "max_tokens": 5, "n": 1}
     async with connected(several.served) as socket:

@@ -183,6 +183,8 @@ def test_stats_are_printed_and_are_those_of_the_json() -> None:
         f"4 texts: {stats['beginnings']} different beginnings, mean overlap {stats['mean_overlap']:.3f}, "
         f"effective number {stats['effective_number']:.2f}"
     )
+    guessed = complete("--regex", "The little fox went home[.]", "--draft", "16", "--stats").strip()
+    assert re.fullmatch(r"guessed \d+ tokens, \d+ of them right", guessed.splitlines()[-1])
 
 
 def test_the_command_line_ranks_without_a_server_too() -> None:
