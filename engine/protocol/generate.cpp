@@ -398,8 +398,9 @@ static bool has_seed(const json & body) {
     const auto chooses = [](const json & sampling) {
         return sampling.value("seed", LLAMA_DEFAULT_SEED) != LLAMA_DEFAULT_SEED;
     };
-    const json own = body.value("sequences", json::array());
-    return chooses(body.value("sampling", json::object())) || std::any_of(own.begin(), own.end(), chooses);
+    const auto own = body.find("sequences");
+    return chooses(body.value("sampling", json::object())) ||
+           (own != body.end() && std::any_of(own->begin(), own->end(), chooses));
 }
 
 // chat: the prompt and grammar made of messages; nullptr: the command is no chat.

@@ -16,7 +16,7 @@ static uint32_t hash_of(const std::vector<llama_token> & tokens, size_t end) {
 void draft_index::grow() {
     heads.assign(std::max(heads.size() * 2, (size_t) 256), 0);
     for (size_t i = 0; i < places.size(); i++) {
-        places[i].older = std::exchange(newest(places[i].hash), (uint32_t) i + 1);
+        places[i].older = std::exchange(heads[chain_of(places[i].hash)], (uint32_t) i + 1);
     }
 }
 
@@ -39,8 +39,9 @@ size_t draft_index::add(uint32_t text, const std::vector<llama_token> & tokens, 
             grow();
         }
         const uint32_t hash = hash_of(tokens, end);
-        places.push_back({hash, text, (uint32_t) end, newest(hash)});
-        newest(hash) = (uint32_t) places.size();
+        uint32_t &     head = heads[chain_of(hash)];
+        places.push_back({hash, text, (uint32_t) end, head});
+        head = (uint32_t) places.size();
     }
     return n_now - std::exchange(known, n_now);
 }
@@ -63,7 +64,7 @@ draft_place draft_index::find(uint32_t                                          
         return best;
     }
     const uint32_t hash  = hash_of(own, own.size());
-    uint32_t       next  = heads[hash & (heads.size() - 1)];
+    uint32_t       next  = heads[chain_of(hash)];
     size_t         n_own = 0;
     for (size_t n = 0; next != 0 && n < n_linked && n_own < n_places; n++) {
         const place & p = places[next - 1];

@@ -38,8 +38,8 @@ class draft_index {
         uint32_t older = 0; // 1 + the place before it in its chain; 0: there is none
     };
 
-    uint32_t & newest(uint32_t hash) { return heads[hash & (heads.size() - 1)]; }
-    void       grow();
+    size_t chain_of(uint32_t hash) const { return hash & (heads.size() - 1); }
+    void   grow();
 
     std::vector<place>    places;
     std::vector<uint32_t> heads;   // of the chains, as `older`; a power of two

@@ -132,7 +132,7 @@ def _search(
         if not found:
             raise Failed(f"the memory {name} has found nothing for {shown(text)}")
         if memory.settings.reranker is not None:
-            click.echo(f"(a server's searches are in the order of {memory.settings.reranker}, too)", err=True)
+            click.echo(f"the reranker {memory.settings.reranker} is asked by servers only", err=True)
 
     _with_memory(config_file, name, search, computes=by != "words")
 

@@ -67,7 +67,7 @@ def test_words_are_searched_without_an_engine(folder: Folder) -> None:
     with (folder.path / "srb.toml").open("a") as settings:
         settings.write('reranker = "none"\n')
     code, out, err = folder.memory("search", "tales", "Iris")
-    assert (code, err) == (0, "(a server's searches are in the order of none, too)\n")
+    assert (code, err) == (0, "the reranker none is asked by servers only\n")
     code, out, err = folder.memory("search", "tales", "dog")
     assert (code, out) == (1, "")
     assert 'the memory tales has found nothing for "dog"' in err

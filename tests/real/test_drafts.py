@@ -96,8 +96,10 @@ def test_a_draft_model_guesses_what_a_slow_one_draws(tmp_path: Path) -> None:
         assert fewer < steps
         before = guessing.ask("status")["draft_model_accepted"]
         for seed in range(10):  # whether it is asked for three texts at once follows the time of steps
-            told(guessing, n=3, max_tokens=60, sampling={"temperature": 0.7, "seed": seed}, draft=16)
-            if guessing.ask("status")["draft_model_accepted"] > before:
+            asked |= {"n": 3, "sampling": {"temperature": 0.7, "seed": seed}}
+            _, _, steps = told(plain, **asked, draft=0)
+            _, _, fewer = told(guessing, **asked, draft=16)
+            if guessing.ask("status")["draft_model_accepted"] > before and fewer < steps:
                 break
         else:
             pytest.fail("it was not asked")

@@ -228,8 +228,8 @@ class Soak:
                     assert response.status == 200, await response.text()
                     await response.read()
 
-        unbounded = aiohttp.ClientTimeout(total=None)  # the first one is as slow as the machine lets all be
-        async with aiohttp.ClientSession(timeout=unbounded) as http:
+        patient = aiohttp.ClientTimeout(total=1800)  # the first one is as slow as the machine lets all be
+        async with aiohttp.ClientSession(timeout=patient) as http:
             await asyncio.gather(*(client(http) for _ in range(8)))
 
     async def left(self, at_most: Left | None = None) -> Left:

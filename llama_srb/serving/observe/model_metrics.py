@@ -47,8 +47,8 @@ COUNTS = {  # name in the engine's status, divisor, help text; a new process cou
     "step_tokens": ("step_tokens", 1, "Tokens in decode steps; divided by the steps: the batch size."),
     "step_seconds": ("step_us", 1e6, "Time in decode steps."),
     "model_seconds": ("model_us", 1e6, "Part of it in the model; the rest is sampling, events, bookkeeping."),
+    "drafts": ("drafts", 1, "Times that next tokens of a sequence were guessed, in one step."),
 }
-COUNTS["drafts"] = ("drafts", 1, "Times that next tokens of a sequence were guessed, in one step.")
 DRAFT_SOURCES = {
     "grammar": "what a grammar allows only",
     "prompt": "the prompt",
