@@ -26,7 +26,7 @@ struct long_command {
     bool                 running   = false;
     int                  n_turns   = 0; // starts, and times when it went on
     bool                 cancelled = false;
-    bool                 lowered   = false; // its thread has the lowest priority
+    bool                 lowered   = false; // its thread has a lower priority
     std::vector<command> then;              // later commands that name it
 
     worker_thread            thread; // that reads it, if it is running

@@ -54,11 +54,12 @@ long this_thread_id() {
 #endif
 }
 
-void lower_priority(long thread_id) {
+void lower_priority(long thread_id, int nice) {
 #if defined(__linux__)
-    setpriority(PRIO_PROCESS, (id_t) thread_id, 19);
+    setpriority(PRIO_PROCESS, (id_t) thread_id, nice);
 #else
     (void) thread_id;
+    (void) nice;
 #endif
 }
 

@@ -15,8 +15,8 @@ void limit_arenas();
 long this_thread_id();
 
 // Each decode step waits for all threads that compute it, so a thread of lesser work on the core of one of them would
-// delay the step.
-void lower_priority(long thread_id);
+// delay the step. `nice` as setpriority(2) has it: 0, as all threads begin, to 19, the lowest priority.
+void lower_priority(long thread_id, int nice);
 
 // Binds each thread that decodes to a core, where they have all cores.
 void bind_threads(int32_t n_threads, int32_t n_threads_batch);

@@ -14,10 +14,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const int    n_tries      = 3;
-static const int    t_poll_ms    = 50;
-static const int    t_longest_ms = 5 * t_sandbox_ms; // of real time, on a busy machine
-static const int    t_quick_ms   = 20;               // of CPU time; after that it runs at the lowest priority
+static const int n_tries      = 3;
+static const int t_poll_ms    = 50;
+static const int t_longest_ms = 5 * t_sandbox_ms; // of real time, on a busy machine
+static const int t_quick_ms   = 20;               // of CPU time; after that it runs at a lower priority
+static const int nice_long = 5; // a fourth of a core that is busy: t_sandbox_ms of CPU fit into t_longest_ms
 static const rlim_t n_max_memory = (rlim_t) 1 << 30; // bytes beyond what there is at the fork
 
 // A text that doubles could use all memory within the time limit. The process's own size is read from /proc, so this
@@ -50,7 +51,7 @@ static void close_all_but(int fd) {
 [[noreturn]] static void work_and_write(const std::function<std::string()> & work, int fd) {
     close_all_but(fd);
     alarm(2 * t_longest_ms / 1000); // if the parent is killed
-    signal(SIGVTALRM, [](int) { setpriority(PRIO_PROCESS, 0, 19); });
+    signal(SIGVTALRM, [](int) { setpriority(PRIO_PROCESS, 0, nice_long); });
     const itimerval quick = {{0, 0}, {0, t_quick_ms * 1000}};
     setitimer(ITIMER_VIRTUAL, &quick, nullptr);
     limit_memory();

@@ -14,7 +14,8 @@
 
 namespace fs = std::filesystem;
 
-static const char * ending = ".packed";
+static const char * ending    = ".packed";
+static const int    nice_idle = 19; // nobody waits for the file
 
 // Of the CPU backend, which in a portable build is a module; nullptr: it has none of this name.
 template <typename function> static function cpu_function(const char * name) {
@@ -64,7 +65,7 @@ void packed_weights::keep() {
     if (!file.empty() && files.unchanged()) {
         worker = std::thread([this] {
             copy(); // a second for 3 GB; at a low priority it would wait for the first requests
-            lower_priority(this_thread_id());
+            lower_priority(this_thread_id(), nice_idle);
             write();
         });
     }
