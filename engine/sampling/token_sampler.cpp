@@ -91,7 +91,10 @@ llama_token token_sampler::draw(const float * logits, const std::vector<llama_to
             choose_by_grammar(logits);
             token = draw_chosen(logits, forbidden).id;
         }
-        token = n_accepted < replay.size() ? replay[n_accepted] : token;
+        if (n_accepted < replay.size()) { // but one that began a banned phrase is drawn
+            const llama_token recorded = replay[n_accepted];
+            token = std::count(forbidden.begin(), forbidden.end(), recorded) == 0 ? recorded : token;
+        }
         accept(token);
         coupled.is_first = false;
     } catch (const grammar_error & e) {

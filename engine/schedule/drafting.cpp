@@ -12,7 +12,9 @@ static const double  n_halved         = 10000.0; // steps: half of them later ha
 static const double  part_of_rise     = 0.5;
 static const int64_t n_fresh          = 64; // steps
 static const double  weight_of_change = 0.05;
-static const double clear_gain = 1.3; // of tokens a second: for less, steps without guesses are measured, too
+// Of tokens a second: what is less may be noise, and no guesses are taken; for less than a clear gain steps without guesses
+// are measured, too.
+static const double small_gain = 1.03, clear_gain = 1.3;
 // Before anything is known: of a first guess, and of one behind a right one.
 static const double priors[] = {0.45, 0.75, 0.65, 0.85, 0.8, 0.9}; // of few equal tokens, of some, of many
 static const double priors_of_grammar[] = {0.95, 0.5};
@@ -60,14 +62,6 @@ bool step_curve::knows(int32_t n_tokens) const {
 double step_curve::of(int32_t n_tokens) const {
     const point & p = points[(size_t) n_tokens];
     return p.t * std::max(1.0 - (double) (n_steps - p.last) / n_halved, 0.5);
-}
-
-int32_t step_curve::largest() const {
-    int32_t n = n_max;
-    while (n > 0 && !knows(n)) {
-        n--;
-    }
-    return n;
 }
 
 double step_curve::at(int32_t n_tokens) const {
@@ -153,7 +147,7 @@ std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, cons
                                    int32_t n_tokens, int32_t n_rows, int32_t n_room, double t_share) {
     std::vector<int32_t> taken(offers.size(), 0), best = taken;
     const double         t_plain = curve.now(n_tokens, n_tokens);
-    double               made = n_rows, best_rate = made / t_plain;
+    double               made = n_rows, best_rate = small_gain * made / t_plain;
     for (int32_t n = 1; n <= n_room && n_tokens + n <= step_curve::n_max; n++) {
         size_t next   = offers.size();
         double gained = least_gain;
@@ -180,24 +174,15 @@ std::vector<int32_t> choose_drafts(const std::vector<draft_offer> & offers, cons
     return is_clear || !curve.is_stale(n_tokens) ? best : std::vector<int32_t>(offers.size(), 0);
 }
 
-static const double part_of_token = 0.25; // of the time of one in a step: what a further one may take
-
-// Of a step; beyond what was measured each further token is taken to cost something, as such a step may take any time.
-static double expected_time(const step_curve & curve, int32_t n_tokens) {
-    const int32_t known = curve.largest();
-    const double  more  = known > 0 ? part_of_token * std::max(n_tokens - known, 0) / known : 0.0;
-    return curve.at(n_tokens) * (1.0 + more);
-}
-
 draft_rounds choose_rounds(const guess_rates & rates, const step_curve & curve, int32_t n_tokens,
                            int32_t n_rows, int32_t n_texts, double t_round, int32_t n_most) {
-    const double         t_plain   = curve.at(n_tokens);
-    const draft_evidence why       = {draft_source::model, 0, 0};
-    double               best_rate = n_rows / t_plain, made = n_rows;
+    const double         t_plain = curve.at(n_tokens);
+    const draft_evidence why     = {draft_source::model, 0, 0};
+    double               made = n_rows, best_rate = small_gain * made / t_plain;
     int32_t              best = 0;
     for (int32_t n = 1; n <= n_most && n_tokens + n * n_texts <= step_curve::n_max; n++) {
         made += n_texts * rates.chance(why, n - 1);
-        const double t = expected_time(curve, n_tokens + n * n_texts) + n * t_round;
+        const double t = curve.at(n_tokens + n * n_texts) + n * t_round;
         if (made / t > best_rate) {
             best      = n;
             best_rate = made / t;

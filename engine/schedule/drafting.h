@@ -24,8 +24,6 @@ class step_curve {
     double at(int32_t n_tokens) const;
     bool   knows(int32_t n_tokens) const;
     bool   is_stale(int32_t n_tokens) const; // it is known, but was not measured for a while
-    // The largest size that was measured; 0: none.
-    int32_t largest() const;
 
     static const int32_t n_max = 64; // tokens
 

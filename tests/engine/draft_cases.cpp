@@ -262,6 +262,12 @@ static void run_rounds() {
     const auto rounds = [&](double t_round) { return choose_rounds(rates, curve, 1, 1, 1, t_round, 8).n; };
     expect(rounds(10) > 2 && rounds(150) > 0 && rounds(150) < rounds(10), "as many as they cost");
     expect_equal("0", std::to_string(rounds(900)), "a model that is as slow as the large one");
+    double t_little = 0; // with it one guess is just not worth the asking
+    while (rounds(t_little) > 0) {
+        t_little += 5;
+    }
+    const double made = 1.0 + rates.chance(why, 0);
+    expect(made / (curve.at(2) + t_little) > 1.0 / curve.at(1), "what gains too little is not asked for");
     for (int32_t i = 0; i < 40; i++) {
         rates.add(why, 1, 0);
     }
