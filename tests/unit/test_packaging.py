@@ -38,6 +38,16 @@ def test_the_image_gets_all_files_that_build_sh_and_the_package_read() -> None:
     assert {*read, *readme} <= set(given)
 
 
+def test_each_patch_is_described_and_said_to_be_offered_or_not() -> None:
+    patches = {file.name: file.name[:4] for file in (ROOT / "patches").glob("*.patch")}
+    upstream = ROOT / "patches/upstream"
+    assert [name for name in patches if f"]({name})" not in (ROOT / "patches/README.md").read_text()] == []
+    offers, _, others = (upstream / "README.md").read_text().partition("\nNot to be offered:")
+    offered = re.findall(r"\(\.\./(\d{4})-", offers)
+    assert offered == re.findall(r"^(\d{4}) ", (upstream / "check").read_text(), re.MULTILINE)
+    assert {*offered, *re.findall(r"\b\d{4}\b", others)} >= {*patches.values()}
+
+
 def test_the_image_holds_an_engine_for_every_cpu() -> None:
     assert "./build.sh --portable --locked ${FLAGS}" in (PACKAGING / "Dockerfile").read_text()
 
