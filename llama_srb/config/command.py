@@ -88,6 +88,14 @@ def check(rows: Rows) -> None:
         raise SettingsError(str(error)) from None
 
 
+def check_needs(rows: Rows) -> None:
+    """SettingsError if a flag of engine_args needs another one. rows: those of an engine that may run."""
+    try:
+        flags.check_needs(rows.engine_args)
+    except FlagError as error:
+        raise SettingsError(str(error)) from None
+
+
 def check_known(words: Sequence[str]) -> None:
     """SettingsError if a word is no flag of llama.cpp: a model that is loaded later would fail by it."""
     if (word := flags.unknown(words)) is not None:

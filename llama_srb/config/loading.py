@@ -49,7 +49,10 @@ def load(
         for name, table in found.items()
     )
     tasks, memories = (file.tables.get(kind, ()) for kind in ("tasks", "memories"))
-    names.check(models or (server,), top.get("default_model"), tasks)
+    served = models or (server,)
+    for one in served:
+        command.check_needs(one)
+    names.check(served, top.get("default_model"), tasks)
     return server.model_copy(update={"models": models, "tasks": tasks, "memories": memories})
 
 

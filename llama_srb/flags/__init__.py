@@ -136,7 +136,10 @@ def _sort_one(found: _Found, done: Sorted) -> None:
 def _set_default(found: _Found, action: Default, fields: dict[str, Any]) -> None:
     text = found.values[0] if found.values else ""
     if not action.many:
-        fields[action.field] = _read(found, action.read, text)
+        value = _read(found, action.read, text)
+        if action.join and action.field in fields:
+            value = action.join(fields[action.field], value)
+        fields[action.field] = value
     elif text == action.none:
         fields[action.field] = []
     else:
@@ -158,6 +161,16 @@ def _read(found: _Found, read: Any, text: str) -> Any:
         return read(text)
     except ValueError as error:
         raise FlagError(f"{found.word} is {text[:60]!r}; {error}") from None
+
+
+def check_needs(words: Sequence[str]) -> None:
+    """FlagError if a value needs a flag that is not among these, which are all words of an engine."""
+    passed = sort(words).passed
+    for found in _find(words):
+        match found.flag:
+            case Flag(action=Default(needs=(value, other))) as flag if found.values == (value,):
+                if other not in passed:
+                    raise FlagError(f"{flag.name} {value} needs {other}")
 
 
 def check_servers(words: Sequence[str]) -> None:

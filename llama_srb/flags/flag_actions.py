@@ -38,12 +38,18 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """The default of a request field. many: each occurrence adds a value, and `none` takes all away."""
+    """The default of a request field. many: each occurrence adds a value, and `none` takes all away.
+
+    join: what it is if words before have set it, of that value and the new one. needs: a value, and the flag
+    that the engine must get beside it.
+    """
 
     field: str
     read: Callable[[str], Any]
     many: bool = False
     none: str | None = None
+    join: Callable[[Any, Any], Any] | None = None
+    needs: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_GUESSES = 16  # of the field `draft`
+DRAFTERS = ("draft-simple", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 MAX_KEEP_ALIVE = "3600"  # seconds: the longest that --keep-alive takes
 LEAST_BYTES = 1 << 16  # fewer are meant as MiB
 _ESCAPE = re.compile(r"""\\(?:x([0-9a-fA-F]{2})|([nrt'"\\]))""")
@@ -33,16 +34,25 @@ def names(value: str) -> list[str]:
 
 
 def drafter(value: str) -> bool:
-    """Whether any of llama-server's kinds guesses; commas are between them, and no word is its usual one."""
-    kinds = set(value.split(",")) - {"none"}
-    if any(not kind.startswith("ngram-") for kind in kinds - {"", "draft-simple"}):
-        raise ValueError("it must be draft-simple, with --spec-draft-model, or ngram-simple, from the texts")
-    return bool(kinds)
+    """Whether any of llama-server's kinds guesses; commas are between them."""
+    kinds = set(value.split(","))
+    if not kinds <= {"none", *DRAFTERS}:
+        raise ValueError(f"it must be none, or of {', '.join(DRAFTERS)}; the first with --spec-draft-model")
+    return kinds != {"none"}
 
 
 def guesses(value: str) -> int:
     """At most so many in a step: of more than are possible as many as are."""
-    return max(0, min(whole(value), MOST_GUESSES))
+    if (number := whole(value)) < 0:
+        raise ValueError("it must be 0 or more")
+    return min(number, MOST_GUESSES)
+
+
+def of_both(before: bool | int, now: bool | int) -> bool | int:
+    """Of a drafter (whether there is one) and a bound of guesses, in any order: no drafter, or the bound."""
+    if type(now) is int:
+        return before if before is False else now
+    return before if now and type(before) is int else now
 
 
 def bias(value: str) -> list[Any]:

@@ -289,7 +289,7 @@ ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     ("--spec-draft-override-tensor -otd --override-tensor-draft", 1, LIKE_THE_MODEL),
     ("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", 0, LIKE_THE_MODEL),
     ("--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", 1, LIKE_THE_MODEL),
-    ("--spec-draft-n-max", 1, Default("draft", read.guesses)),
+    ("--spec-draft-n-max", 1, Default("draft", read.guesses, join=read.of_both)),
     ("--spec-draft-n-min", 1, DRAFT_SIZES),
     ("--spec-synth-len", 1, DRAFT_SIZES),
     ("--spec-synth-rates", 1, DRAFT_SIZES),
@@ -300,7 +300,8 @@ ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     ("--spec-draft-device -devd --device-draft", 1, PASSED),
     ("--spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft", 1, PASSED),
     ("--spec-draft-model -md --model-draft", 1, Passed(field="draft")),
-    ("--spec-type", 1, Default("draft", read.drafter)),
+    ("--spec-type", 1,
+     Default("draft", read.drafter, join=read.of_both, needs=("draft-simple", "--spec-draft-model"))),
     ("--spec-ngram-mod-n-min", 1, DRAFT_SIZES),
     ("--spec-ngram-mod-n-max", 1, DRAFT_SIZES),
     ("--spec-ngram-mod-n-match", 1, DRAFT_SIZES),
@@ -318,7 +319,7 @@ ROWS: tuple[tuple[str, int, FlagAction], ...] = (
     ("--spec-ngram-size-n", 1, DRAFT_SIZES),
     ("--spec-ngram-size-m", 1, DRAFT_SIZES),
     ("--spec-ngram-min-hits", 1, DRAFT_SIZES),
-    ("--spec-default", 0, Default("draft", read.drafter)),
+    ("--spec-default", 0, Default("draft", lambda _: True, join=read.of_both)),
 
     # models that llama-server downloads by name
     ("--embd-gemma-default", 0, NO_DOWNLOAD),

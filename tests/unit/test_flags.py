@@ -158,10 +158,25 @@ def test_a_draft_model_comes_with_guesses() -> None:
     assert flags.sort(["--spec-type", "none", *model]).fields == {"draft": False}
     assert flags.sort([*model, "--spec-draft-n-max", "5"]).fields == {"draft": 5}
     assert flags.sort(["--spec-draft-n-max", "64"]).fields == {"draft": MOST_DRAFTED}
-    with pytest.raises(
-        FlagError, match="; it must be draft-simple, with --spec-draft-model, or ngram-simple"
-    ):
-        flags.sort(["--spec-type", "ngram-mod,draft-mtp"])
+    for kinds in ("ngram-mod,draft-mtp", "ngram-simpel", "ngram-", "", ","):
+        with pytest.raises(FlagError, match="; it must be none, or of draft-simple, ngram-simple"):
+            flags.sort(["--spec-type", kinds])
+    assert flags.sort(["--spec-type", "draft-simple", *model]).fields == {"draft": True}
+    with pytest.raises(FlagError, match="--spec-type draft-simple needs --spec-draft-model"):
+        flags.check_needs(["--spec-type", "draft-simple"])
+    flags.check_needs(["--spec-type", "draft-simple", *model])
+    flags.check_needs(["--chat-template", "draft-simple"])  # another flag's value
+    with pytest.raises(FlagError, match="it must be 0 or more"):
+        flags.sort(["--spec-draft-n-max", "-1"])
+
+
+def test_a_bound_of_guesses_and_their_kinds_have_no_order() -> None:
+    bound, four = ["--spec-draft-n-max", "4"], {"draft": 4}
+    for kinds in (["--spec-type", "ngram-simple"], ["--spec-default"], ["-md", "small.gguf"]):
+        assert flags.sort([*bound, *kinds]).fields == flags.sort([*kinds, *bound]).fields == four
+    none = ["--spec-type", "none"]
+    assert flags.sort([*bound, *none]).fields == flags.sort([*none, *bound]).fields == {"draft": False}
+    assert flags.sort([*none, "--spec-type", "ngram-mod"]).fields == {"draft": True}
 
 
 @each_row("flag", actions(Passed))

@@ -97,6 +97,14 @@ def test_the_top_level_has_the_defaults_of_the_tables(tmp_path: Path) -> None:
     assert [str(m.model) for m in (a, b)] == [str(tmp_path / "a.gguf"), "hf:u/b"]
 
 
+def test_a_flag_of_the_server_may_need_one_of_each_model(tmp_path: Path) -> None:
+    kinds = 'engine_args = ["--spec-type", "draft-simple"]\n'
+    model = '[models.a]\npath = "a.gguf"\nengine_args = ["-md", "small.gguf"]\n'
+    assert loaded(tmp_path, kinds + model).models[0].field_defaults == {"draft": True}
+    with pytest.raises(SettingsError, match="--spec-type draft-simple needs --spec-draft-model"):
+        loaded(tmp_path, kinds + model + '[models.b]\npath = "b.gguf"\n')
+
+
 def test_the_default_model_may_be_named_by_an_alias_or_an_adapter(tmp_path: Path) -> None:
     tables = '[models.a]\npath = "a"\n[models.b]\npath = "b"\naliases = "x"\nadapters = { y = "y" }\n'
     found = [loaded(tmp_path, top + tables).default.name for top in (
