@@ -29,6 +29,7 @@ GROUPS = {
 FIELDS = {name: row for name, row in ROWS.items() if name != "prompt" and row.group != "chat"}
 NAMES = {"n": ["-n", "--n"]}
 SHORT = {"diversity_stats": ["--stats"]}
+MORE = {"diversity_stats": " Also, how many tokens were guessed (draft), and how many of those were right."}
 METAVARS = {
     "int": "NUMBER",
     "float": "NUMBER",
@@ -206,7 +207,7 @@ def _meaning(row: Row) -> str:
     facts = [_bounds(row)] if row.bounds else []
     facts += ["repeatable"] if _is_repeatable(row) else []
     facts += [f"default: {row.default}"] if row.is_number and row.default is not None else []
-    return row.meaning + (f"  [{'; '.join(facts)}]" if facts else "")
+    return row.meaning + MORE.get(row.name, "") + (f"  [{'; '.join(facts)}]" if facts else "")
 
 
 def _bounds(row: Row) -> str:
@@ -239,6 +240,9 @@ def _ban(text: str) -> object:
     return value if isinstance(value, dict) and value.keys() == {"regex"} else text
 
 
+SWITCHES = {"true": True, "false": False}  # of a field that takes either, such as draft
+
+
 def _number(text: str) -> int | float | str:
     for read in (int, float):
         try:
@@ -247,7 +251,7 @@ def _number(text: str) -> int | float | str:
             continue
         if math.isfinite(number):
             return number
-    return text
+    return SWITCHES.get(text, text)
 
 
 def _json(text: str) -> object:

@@ -243,7 +243,13 @@ MOST_DRAFTED = 16
 
 def draft(value: object) -> object:
     """How many tokens are guessed at most; true: as many as can be."""
-    return MOST_DRAFTED * value if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return MOST_DRAFTED * value
+    try:
+        return None if value is None else whole("draft", value, 0, MOST_DRAFTED)
+    except RequestError:
+        wanted = f"true, false or a whole number between 0 and {MOST_DRAFTED}"
+        raise wrong("draft", value, wanted) from None
 
 
 SIDES = ("left", "right")

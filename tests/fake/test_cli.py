@@ -366,10 +366,10 @@ def test_options_reach_the_engine(bench: Bench) -> None:
     command = received(
         bench, "-n", "3", "--temperature", "0.6,0.8,1.0", "--top-k", "5", "--stop", "\n\n", "--stop", "END",
         "--ignore-eos", "--max-tokens", "9", "--no-cache", "--logit-bias", '{"15": -1}', "--samplers", "kt",
-        "--sequences", '[{}, {"min_p": 0.5}, {}]',
+        "--sequences", '[{}, {"min_p": 0.5}, {}]', "--draft", "true",
     )  # fmt: skip
     assert (command["n"], command["max_tokens"], command["stop"]) == (3, 9, ["\n\n", "END"])
-    assert command["cache"] is False
+    assert (command["cache"], command["draft"]) == (False, 16)
     assert command["sampling"] == {
         "top_k": 5, "ignore_eos": True, "logit_bias": [[15, -1.0]], "samplers": ["top_k", "temperature"],
     }  # fmt: skip
@@ -389,6 +389,7 @@ REFUSED: list[tuple[list[str], str]] = [
     ),
     (["x", "--n-predict", "4"], "Did you mean '--max-tokens'?"),
     (["x", "--temperature", "warm"], 'temperature is "warm"; it must be a number between 0 and 100'),
+    (["x", "--draft", "x"], 'draft is "x"; it must be true, false or a whole number between 0 and 16'),
     (["x", "--temperature", "nan"], 'temperature is "nan"'),
     (["x", "--temperature", "1,2", "-n", "3"], "temperature is a list of 2; it must have n, 3"),
     (["x", "-n", "0"], "n is 0; it must be between 1 and 1024"),
