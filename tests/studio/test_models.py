@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.support.served import key_file
 from tests.support.serving import LASTING, Server, serving
 from tests.support.several import tables
 from tests.support.steps import LONG, OPENING, ask, asked, cards, choose, over, settings
+from tests.support.waiting import PATIENCE
 
 Visit = Callable[[str], Page]
 
@@ -96,6 +98,15 @@ def state(server: Server, name: str) -> str:
     return str(found)
 
 
+def unload(server: Server, name: str) -> None:
+    """Unloads a model, after the prompt that the page may prefill just now."""
+    until = time.monotonic() + PATIENCE
+    while (status := server.call("POST", f"/v1/models/{name}/unload")[0]) == 409:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert status == 200
+
+
 def generated(server: Server, name: str) -> int:
     """The tokens that a model has generated."""
     return int(server.json("GET", "/v1/stats")[1]["models"][name].get("completion_tokens", 0))
@@ -109,7 +120,7 @@ def alert(page: Page, text: str) -> Locator:
 
 
 def test_the_names_are_listed_with_their_states(page: Page, several: Server) -> None:
-    several.call("POST", "/v1/models/poem/unload")
+    unload(several, "poem")
     options = control(page).locator("option")
     expect(options).to_have_text(
         [
@@ -135,7 +146,7 @@ def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, sev
     story_of_tale = page.get_by_role("heading", level=1).text_content()
     panel(page, "Stories")
     page.get_by_role("button", name="New story").click()
-    several.call("POST", "/v1/models/poem/unload")
+    unload(several, "poem")
     control(page).select_option("poem")
     page.reload()
     expect(control(page)).to_have_value("poem")
@@ -243,7 +254,7 @@ def test_a_candidate_is_continued_by_its_text_after_its_model_was_unloaded(
     control(page).select_option("poem")
     ask(page)
     text = choose(page, 1)
-    assert several.call("POST", "/v1/models/poem/unload")[0] == 200
+    unload(several, "poem")
     assert "continue" in asked(page, text + " and")
     over(page, 4)
     expect(page.get_by_role("alert")).to_have_count(0)
@@ -284,7 +295,7 @@ def test_a_prefix_names_the_model_and_loads_none(page: Page, several: Server) ->
         compose(page, "A cat")
     assert sent.value.post_data_json == {"prompt": "A cat", "model": "poem"}
     sent.value.response()
-    several.call("POST", "/v1/models/poem/unload")
+    unload(several, "poem")
     look(page)
     expect(control(page).locator("option").nth(1)).to_have_text("poem · not loaded")
     compose(page, "A cat and a dog")

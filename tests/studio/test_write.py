@@ -14,7 +14,6 @@ from tests.support.serving import Server
 from tests.support.steps import (
     LONG,
     OPENING,
-    act,
     afresh,
     ask,
     cards,
@@ -165,6 +164,7 @@ def test_a_reroll_in_mid_stream_cancels_the_replaced_candidates(page: Page) -> N
     expect(cards(page)).to_have_count(7)
     expect(page.locator(".card.aside").filter(has_text="stopped")).to_have_count(3)
     expect(page.locator(".card.pinned.running")).to_have_count(1)
+    expect(page.locator(".card .text").filter(has_text=re.compile(r"\w"))).to_have_count(7)
     page.keyboard.press("Escape")
     over(page, 7)
 
@@ -182,14 +182,26 @@ def test_more_candidates_join_the_running_stream(page: Page) -> None:
     expect(cards(page)).to_have_count(8)
 
 
+GENERATED = """async enough => {
+    const { session } = await import(new URL("studio/story/session.js", document.baseURI));
+    return Object.values(session.story.nodes).some(({ text }) => text.length > enough);
+}"""  # characters
+
+
 def test_more_candidates_are_not_as_long_as_the_one_that_is_written_on(page: Page) -> None:
     settings(page, max_tokens=6, next=False, n=2)
     ask(page, n=2)
     settings(page, **LONG, next=False, n=2)
-    act(page, "Longer")
-    expect(page.locator(".card.running")).to_have_count(1)
+    more = page.locator(".more")
+    more.hover()
+    place = more.bounding_box()
+    page.mouse.down()
+    page.keyboard.press("k")
+    page.keyboard.press("l")
+    page.wait_for_function(GENERATED, arg=1000)
+    assert more.bounding_box() == place, "what grows above a button moves it from below the pressed pointer"
     with page.expect_request("**/v1/events") as sent:
-        page.locator(".more").click()
+        page.mouse.up()
     assert sent.value.post_data_json["prompt"] == OPENING
     expect(page.locator(".card .text").filter(has_text=re.compile(r"\w"))).to_have_count(4)
     page.get_by_role("button", name="Stop all").click()

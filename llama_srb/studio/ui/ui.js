@@ -30,6 +30,14 @@ const WITHOUT_FRAMES_MS = 100;
 const watchers = new Map(); // what is watched → the redraws of its views
 const waiting = new Set(); // redraws that are due
 let asked = false; // for a frame
+let pressed = false; // a button or a card: nothing is clicked if it is not below the pointer at the release
+
+/** @type {(event: any) => boolean} */
+const isHeld = ({ type, target, buttons }) =>
+  type === "pointerdown" ? buttons === 1 && !!target.closest("button, article") : pressed && buttons > 0;
+for (const type of ["pointerdown", "pointermove", "pointerup", "pointercancel"])
+  addEventListener(type, (event) => (pressed = isHeld(event)), { capture: true, passive: true });
+addEventListener("blur", () => (pressed = false)); // of the window, where the release may be somebody else's
 
 /** Redraws the views of what has changed, once, with the next frame or soon after.
     @type {(...things: string[]) => void} */
@@ -46,7 +54,8 @@ function ask() {
   function draw() {
     cancelAnimationFrame(frame);
     clearTimeout(late);
-    redraw();
+    if (pressed) ask();
+    else redraw();
   }
 }
 
