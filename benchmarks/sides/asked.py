@@ -13,7 +13,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 from benchmarks.answers import Answer, Ask, Figures, Message, answer_of, bench_table, messages
@@ -51,15 +51,20 @@ class Http(Asked):
         self._port, self._path, self._write = port, path, write
 
     def ask(self, ask: Ask) -> Answer:
-        body = json.dumps(self._write(ask))
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)
-        with contextlib.closing(connection):
-            began = time.perf_counter()
-            connection.request("POST", self._path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            if response.status != 200:
-                raise RuntimeError(f"{self._path} answered {response.status}: {response.read(500)!r}")
+        began = time.perf_counter()
+        with self.post(self._path, self._write(ask)) as response:
             return answer_of(began, list(reads(lambda: response.read1(1 << 16))), ask.n)
+
+    @contextlib.contextmanager
+    def post(self, path: str, body: Message) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a request, whose body is not yet read."""
+        sent = json.dumps(body)
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT)) as it:
+            it.request("POST", path, sent, {"Content-Type": "application/json"})
+            response = it.getresponse()
+            if response.status != 200:
+                raise RuntimeError(f"{path} answered {response.status}: {response.read(500)!r}")
+            yield response
 
 
 class Pipe(Asked):
