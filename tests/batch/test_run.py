@@ -164,6 +164,31 @@ async def test_a_server_that_takes_few_at_once_is_asked_for_few(tmp_path: Path, 
     assert len(server.asked) < 60 * 4, "not 32 at once again and again"
 
 
+async def test_refusals_of_one_moment_halve_the_window_once(tmp_path: Path, server: Scripted) -> None:
+    full, half = asyncio.Event(), asyncio.Event()
+    at_once: list[int] = []
+
+    async def busy_once(body: dict[str, Any]) -> web.StreamResponse:
+        if not full.is_set():
+            if server.running == 32:
+                full.set()
+            await full.wait()
+            return refused(429, "too busy", **{"Retry-After": "0"})
+        if not half.is_set():
+            at_once.append(server.running)
+            if server.running == 16:
+                await asyncio.sleep(0.1)  # more of them would come now
+                half.set()
+            await half.wait()
+        return answered(body)
+
+    server.answer = busy_once
+    batch = Batch(tmp_path, prompts(48))
+    await batch.run(server, window=32)
+    assert batch.is_complete()
+    assert at_once == [*range(1, 17)]
+
+
 async def test_an_answer_about_the_line_is_its_error(tmp_path: Path, server: Scripted) -> None:
     async def answer(body: dict[str, Any]) -> web.StreamResponse:
         kinds = {

@@ -126,9 +126,10 @@ HEADED: dict[str, tuple[bytes, str, str]] = {
     ),
     "OpenDocument": (archive({"content.xml": HEADED_ODT}), ODT, "## Two\n\n# One\n\ntext\n\ncell"),
     "rich text": (
-        rb"{\rtf1{\pard\outlinelevel1 T{\b wo}\par}\pard x\par\outlinelevel0 a\cell b\par\outlinelevel9 c}",
+        rb"{\rtf1{\pard\outlinelevel1 T{\b wo}\par}\pard x\par\outlinelevel0 a\cell b\par\outlinelevel9 c"
+        rb"\par\trowd d\cell e\cell\row f\cell\row g}",
         RTF,
-        "## Two\nx\na | b\nc",
+        "## Two\nx\na | b\nc\nd | e\nf\ng",
     ),
 }
 

@@ -16,6 +16,7 @@ from llama_srb.http.openapi.requests import schemas
 from llama_srb.http.routes import ROUTES
 from llama_srb.request.fields import CANONICAL, ROWS
 from llama_srb.request.parse import KNOWN_NAMES, Defaults
+from llama_srb.serving.keys.scopes import EVERY_KEY
 from tests.support.bad_input import CASES
 from tests.support.rows import each_row
 
@@ -43,6 +44,12 @@ def test_every_route_is_an_operation_with_all_its_statuses() -> None:
         )
         assert (("query", "model") in parameters) == route.names_model
         assert not route.names_model or 404 in route.answers
+
+
+def test_no_image_in_a_foreign_page_asks_for_what_only_some_keys_may_read() -> None:
+    cheap = {"/v1/memories", "/api/extra/generate/check", "/api/extra/last_logprobs", "/api/extra/perf"}
+    of_some = [route for route in ROUTES if route.method == "GET" and 0 < len(route.scopes) < len(EVERY_KEY)]
+    assert {route.path for route in of_some if not route.works} == cheap
 
 
 def test_every_schema_is_used() -> None:
