@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -33,6 +34,12 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs the journeys first, then files that take a minute: other workers would wait for their end."""
     items.sort(key=lambda item: (item.path.parent.name != "journeys", item.path.name not in LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays until the end: later searches for garbage leave it out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

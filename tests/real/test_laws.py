@@ -6,6 +6,7 @@ import json
 import random
 import re
 import subprocess
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -142,7 +143,7 @@ def n_preempted(answers: list[Answer]) -> int:
     n = 0
     for own in lines.values():
         for before, after in pairwise(own):
-            n += any(sum(before < line < after for line in other) > 8 for other in lines.values())
+            n += any(bisect_left(other, after) - bisect_right(other, before) > 8 for other in lines.values())
     return n
 
 

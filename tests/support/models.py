@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGUFReader, GGUFWriter, PoolingType, TokenType
+from gguf import GGUFWriter, PoolingType, TokenType
 
-from tests.reference.models import write_out
-from tests.support.places import ROOT
+from tests.reference.models import storyteller, write_out
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
 Tensors = dict[str, Matrix]
@@ -265,7 +264,7 @@ def _tensors(draw: Draw, near_one: Draw, layer: Callable[[Draw, Draw], Tensors])
 def add_vocabulary(
     writer: GGUFWriter, written_as_ids: bool, control: Sequence[str] = (), padding: Sequence[int] = ()
 ) -> None:
-    bundled = GGUFReader(ROOT / "models/storyteller.gguf").fields
+    bundled = storyteller().fields
     tokens = bundled["tokenizer.ggml.tokens"].contents()[:N_VOCAB]
     types = bundled["tokenizer.ggml.token_type"].contents()[:N_VOCAB]
     merges = bundled["tokenizer.ggml.merges"].contents()[: N_VOCAB - 257]
