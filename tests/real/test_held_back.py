@@ -12,7 +12,8 @@ import pytest
 from tests.support.lines import Answer, Lines
 from tests.support.places import BINARY, STORYTELLER
 
-ONCE = {"prompt": "Once upon a time,", "sampling": {"temperature": 0, "ignore_eos": True}}
+# One token a step: of a text that the engine has seen, guesses would take many at once.
+ONCE = {"prompt": "Once upon a time,", "sampling": {"temperature": 0, "ignore_eos": True}, "draft": 0}
 GREEDY = " there was a little girl named Lily. She loved to play"  # the model's greedy text
 
 
@@ -24,17 +25,19 @@ def engine() -> Iterator[Lines]:
 
 
 def during_a_neighbour(engine: Lines, request: dict[str, Any], then: dict[str, Any]) -> Answer:
-    """Sends `then` about the request once a neighbour, and so the request too, has drawn about 14 tokens.
+    """Sends `then` about the request once it has run beside a neighbour for about 14 tokens.
 
-    The neighbour's lines have 50 kB: two unread ones fill the pipe and block the engine.
+    The neighbour's lines have 50 kB: two unread ones fill the pipe and block the engine. It comes first,
+    since nothing would hold back a request that runs alone.
     """
-    held, neighbour = engine.send(
-        {"op": "generate"} | ONCE | request, {"op": "generate"} | ONCE | {"max_tokens": 40, "logprobs": 1000}
+    neighbour, held = engine.send(
+        {"op": "generate"} | ONCE | {"max_tokens": 160, "logprobs": 1000}, {"op": "generate"} | ONCE | request
     )
-    n = 0
+    n, begun = 0, False
     while n < 14:
         event = engine.read()
-        n += event["event"] == "stream" and event["id"] == neighbour
+        begun = begun or event["id"] == held
+        n += begun and event["event"] == "stream" and event["id"] == neighbour
     engine.send_amid(then | {"id": held})
     return engine.answers([held, neighbour])[0]
 

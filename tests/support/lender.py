@@ -82,15 +82,17 @@ class Device:
 
     def _commands(self, near: socket.socket, far: socket.socket) -> None:
         with near, far, near.makefile("rb") as stream:
-            while len(head := stream.read(HEAD.size)) == HEAD.size:
-                command, size = HEAD.unpack(head)
-                body = stream.read(size) if size else b""
-                self.n_copies += command == GET_TENSOR and b"cache_" in body
-                if (answer := self._own_answer(command, body)) is not None:
-                    near.sendall(struct.pack("<Q", len(answer)) + answer)
-                else:
-                    far.sendall(head + body)
-            far.shutdown(socket.SHUT_RDWR)  # the lender serves one connection at a time
+            try:
+                while len(head := stream.read(HEAD.size)) == HEAD.size:
+                    command, size = HEAD.unpack(head)
+                    body = stream.read(size) if size else b""
+                    self.n_copies += command == GET_TENSOR and b"cache_" in body
+                    if (answer := self._own_answer(command, body)) is not None:
+                        near.sendall(struct.pack("<Q", len(answer)) + answer)
+                    else:
+                        far.sendall(head + body)
+            finally:
+                far.shutdown(socket.SHUT_RDWR)  # the lender serves one connection at a time
 
     def _own_answer(self, command: int, body: bytes) -> bytes | None:
         """Of a device with little memory: how much there is, and that more cannot be allocated."""
