@@ -1,7 +1,9 @@
 """One llama-batched process: it is spawned, gets commands, has its events routed, is watched and stopped.
 
 Only this module of engine/ handles subprocesses. It does not decide when a process starts or stops (pool/),
-nor does it know what commands and events mean to a client (dialects/).
+nor does it know what commands and events mean to a client (dialects/). When the process has ended, each of
+its exchanges is told (Exchange.lost): a running one ends with an error, a waiting one begins anew with the
+next engine, which pool/resident starts.
 """
 
 from __future__ import annotations
