@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
 from aiohttp import web
-from typing_extensions import TypedDict
 
 from llama_srb.batch.files import opened
 from llama_srb.batch.records import Batch, StoredFile, new_id
-from llama_srb.http.batches.response_types import (
-    BatchEntry,
-    BatchFault,
-    BatchList,
-    DeletedFile,
-    FileEntry,
-    FileList,
-)
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, ROUTES
 from llama_srb.http.route import FILE
@@ -35,6 +26,14 @@ from llama_srb.serving.batches.asked import (
     Page,
     batch_of,
     file_expiry,
+)
+from llama_srb.serving.batches.entries import (
+    BatchList,
+    DeletedFile,
+    FileList,
+    batch_entry,
+    ends_of,
+    file_entry,
 )
 from llama_srb.serving.batches.service import BatchService
 from llama_srb.serving.model_registry import ModelRegistry
@@ -75,20 +74,20 @@ class BatchRoutes:
                 file = StoredFile(id, caller.owner, name, size, "batch", now, now + keep, relative)
                 await self._batches.add_file(file)
         log_summary.set(f" {id} bytes={size}")
-        return json_response(_file(file))
+        return json_response(file_entry(file))
 
     async def list_files(self, http: web.Request) -> web.Response:
         """The files of the caller."""
         page = Page.of(http.query, DEFAULT_FILES)
         found = await self._batches.files(page, http[CALLER])
-        data = [_file(one) for one in found[: page.limit]]
-        ends = _ends([one["id"] for one in data])
+        data = [file_entry(one) for one in found[: page.limit]]
+        ends = ends_of([one["id"] for one in data])
         answer: FileList = {"object": "list", "data": data, **ends, "has_more": len(found) > len(data)}
         return json_response(answer)
 
     async def get_file(self, http: web.Request) -> web.Response:
         """A file of the caller."""
-        return json_response(_file(await self._file(http)))
+        return json_response(file_entry(await self._file(http)))
 
     async def file_content(self, http: web.Request) -> web.StreamResponse:
         """The content of a file, in pieces."""
@@ -122,25 +121,25 @@ class BatchRoutes:
         _require_scope(http, asked.endpoint)
         batch = await self._batches.create(asked, http[CALLER])
         log_summary.set(f" {batch.id}")
-        return json_response(_batch(batch))
+        return json_response(batch_entry(batch))
 
     async def list_batches(self, http: web.Request) -> web.Response:
         """The batches of the caller."""
         page = Page.of(http.query, DEFAULT_BATCHES)
         page = replace(page, limit=min(page.limit, MOST_BATCHES))  # their metadata make an answer large
         found = await self._batches.batches(page, http[CALLER])
-        data = [_batch(one) for one in found[: page.limit]]
-        ends = _ends([one["id"] for one in data])
+        data = [batch_entry(one) for one in found[: page.limit]]
+        ends = ends_of([one["id"] for one in data])
         answer: BatchList = {"object": "list", "data": data, **ends, "has_more": len(found) > len(data)}
         return json_response(answer)
 
     async def get_batch(self, http: web.Request) -> web.Response:
         """A batch of the caller."""
-        return json_response(_batch(await self._batch(http)))
+        return json_response(batch_entry(await self._batch(http)))
 
     async def cancel_batch(self, http: web.Request) -> web.Response:
         """Cancels a batch of the caller."""
-        return json_response(_batch(await self._batches.cancel(await self._batch(http))))
+        return json_response(batch_entry(await self._batches.cancel(await self._batch(http))))
 
     async def _batch(self, http: web.Request) -> Batch:
         return await self._batches.batch(http.match_info["batch_id"], http[CALLER])
@@ -156,61 +155,9 @@ def _checked(form: Mapping[str, str]) -> int:
     return file_expiry(form)
 
 
-class _Ends(TypedDict):
-    first_id: str | None
-    last_id: str | None
-
-
-def _ends(ids: Sequence[str]) -> _Ends:
-    return {"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
-
-
 async def _pieces_of(content: BinaryIO) -> AsyncIterator[bytes]:
     while piece := await asyncio.to_thread(content.read, PIECE):
         yield piece
-
-
-def _file(file: StoredFile) -> FileEntry:
-    return {
-        "id": file.id,
-        "object": "file",
-        "bytes": file.bytes,
-        "created_at": file.created_at,
-        "expires_at": file.expires_at,
-        "filename": file.filename,
-        "purpose": file.purpose,
-        "status": "processed",
-    }
-
-
-def _batch(batch: Batch) -> BatchEntry:
-    faults: list[BatchFault] = [
-        {"code": one.code, "message": one.message, "line": one.line, "param": one.param}
-        for one in batch.errors
-    ]
-    at = batch.times.get
-    return {
-        "id": batch.id,
-        "object": "batch",
-        "endpoint": batch.endpoint,
-        "errors": {"object": "list", "data": faults} if faults else None,
-        "input_file_id": batch.input_file_id,
-        "completion_window": batch.completion_window,
-        "status": batch.status,
-        "output_file_id": batch.output_file_id,
-        "error_file_id": batch.error_file_id,
-        "created_at": batch.created_at,
-        "in_progress_at": at("in_progress"),
-        "expires_at": batch.expires_at,
-        "finalizing_at": at("finalizing"),
-        "completed_at": at("completed"),
-        "failed_at": at("failed"),
-        "expired_at": at("expired"),
-        "cancelling_at": at("cancelling"),
-        "cancelled_at": at("cancelled"),
-        "request_counts": {"total": batch.total, "completed": batch.completed, "failed": batch.failed},
-        "metadata": None if batch.metadata is None else dict(batch.metadata),
-    }
 
 
 def _require_scope(http: web.Request, endpoint: str) -> None:

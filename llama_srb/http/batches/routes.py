@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
 from llama_srb.http.batches.handlers import BatchRoutes
-from llama_srb.http.batches.response_types import BatchEntry, BatchList, DeletedFile, FileEntry, FileList
 from llama_srb.http.route import FAILED, FILE, FORM, Answer, Route, json_of
+from llama_srb.serving.batches.entries import BatchEntry, BatchList, DeletedFile, FileEntry, FileList
 from llama_srb.serving.keys.scopes import BATCH
 
 NONE = {

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import cast
 
 import orjson
 from aiohttp import web
 
 from llama_srb.http.memories.progress import streamed, wants_events
-from llama_srb.http.memories.response_types import (
-    DeletedDocument,
-    DocumentEntry,
-    DocumentList,
-    DocumentWithText,
-    FoundChunk,
-    FoundChunks,
-    MemoryEntry,
-    MemoryList,
-    ScoresEntry,
-    StoredDocument,
-)
 from llama_srb.http.memories.uploads import DocumentUploads
 from llama_srb.http.middleware import json_response, send_pieces
 from llama_srb.http.request_keys import BODY, CALLER, HELD
@@ -30,27 +17,35 @@ from llama_srb.memory.documents import DocumentLimits, kind_of, more_exact, type
 from llama_srb.memory.one_memory import Memory, OnProgress
 from llama_srb.memory.records import (
     OPERATOR,
-    Document,
     FileStore,
-    Found,
-    MemorySettings,
     checked_id,
     no_such,
     nothing_shown,
 )
-from llama_srb.memory.requests import METADATA, Page, Search, metadata_of, search_of
+from llama_srb.memory.requests import METADATA, Page, metadata_of, search_of
 from llama_srb.memory.slots import Slots
-from llama_srb.memory.words import asked, highlights
-from llama_srb.request.values import RequestError, SearchBy
-from llama_srb.serving.keys.caller import Caller
+from llama_srb.request.values import RequestError
 from llama_srb.serving.memories import MemoryAccess, owner_of, reader_of
+from llama_srb.serving.memory_entries import (
+    MOST_HIGHLIGHTED,
+    DeletedDocument,
+    DocumentList,
+    DocumentWithText,
+    FoundChunks,
+    MemoryList,
+    StoredDocument,
+    document_entry,
+    found_chunk,
+    highlight,
+    memory_entry,
+    next_page,
+)
 from llama_srb.serving.model_registry import ModelRegistry
 from llama_srb.serving.observe.logs import log_summary
 
 UNKNOWN = FILE  # what many clients say if nobody has told them
 ANSWERS, ANSWERS_OF_A_CLIENT = 16, 4  # documents that are sent at the same time; each may take 64 MB
 PIECE = 256 << 10  # characters that become JSON at once
-MOST_HIGHLIGHTED = 1_000_000  # characters of an answer's texts; they take half a second
 
 
 class MemoryRoutes:
@@ -72,7 +67,7 @@ class MemoryRoutes:
     async def list_memories(self, http: web.Request) -> web.Response:
         """The memories that the caller may use."""
         access = self._access(http)
-        data = [_memory(one, await access.search_by(one)) for one in access.allowed(http[CALLER])]
+        data = [memory_entry(one, await access.search_by(one)) for one in access.allowed(http[CALLER])]
         answer: MemoryList = {"object": "list", "data": data}
         return json_response(answer)
 
@@ -122,10 +117,10 @@ class MemoryRoutes:
         rows = await memory.documents(owner, after, page.limit + page.skip + 1, of_all=caller.is_admin)
         rows = rows[page.skip :]
         shown = rows[: page.limit]
-        data = [_document(row, caller) for row in shown]
+        data = [document_entry(row, caller) for row in shown]
         answer: DocumentList = {"object": "list", "data": data}
         if len(rows) > len(shown):
-            answer["next"] = _next(shown, page)
+            answer["next"] = next_page(shown, page)
         return json_response(answer)
 
     async def get_document(self, http: web.Request) -> web.StreamResponse:
@@ -136,7 +131,7 @@ class MemoryRoutes:
         async with self._answers.slot(caller.client):  # each has a text in memory while it is read
             if (found := await memory.get(id, owner)) is None:
                 raise no_such("document", id)
-            answer: DocumentWithText = {**_document(found, caller), "text": ""}
+            answer: DocumentWithText = {**document_entry(found, caller), "text": ""}
             if len(found.text) <= PIECE:
                 return json_response({**answer, "text": found.text})
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -171,11 +166,12 @@ class MemoryRoutes:
                 search.query, search.k, search.filter, reader_of(caller), by, search.around
             )
         log_summary.set(f" {name} {by} found={len(found)}")
-        answer: FoundChunks = {"object": "list", "search": by, "data": [_found(one, search) for one in found]}
+        data = [found_chunk(one, search) for one in found]
+        answer: FoundChunks = {"object": "list", "search": by, "data": data}
         warnings = [*search.warnings]
         if by != "meaning" and not memory.has_words:
             warnings.append("not all chunks have their words yet: by words the others are not found")
-        if search.highlights and not await asyncio.to_thread(_highlight, answer["data"], found, search.query):
+        if search.highlights and not await asyncio.to_thread(highlight, answer["data"], found, search.query):
             warnings.append(f"only the first {MOST_HIGHLIGHTED} characters of the texts have highlights")
         if warnings:
             answer["warnings"] = tuple(warnings)
@@ -192,43 +188,6 @@ async def _pieces_of(answer: DocumentWithText, text: str) -> AsyncIterator[bytes
     yield b'"' + end + b"\n"
 
 
-def _found(one: Found, search: Search) -> FoundChunk:
-    return {
-        "id": one.id,
-        "document": one.document,
-        "text": one.text_with_headings if search.headings else one.text,
-        "headings": list(one.headings),
-        "score": one.score,
-        "scores": cast(ScoresEntry, one.scores.known()),
-        "metadata": dict(one.metadata),
-    }
-
-
-def _highlight(data: list[FoundChunk], found: list[Found], query: str) -> bool:
-    """Says where the words of the query are in each text. False: there is too much text."""
-    words, left = asked(query), MOST_HIGHLIGHTED
-    for entry, one in zip(data, found, strict=True):
-        left -= len(entry["text"])
-        if left < 0:
-            return False
-        entry["highlights"] = [[start, end] for start, end in highlights(entry["text"], words, one.instead)]
-    return True
-
-
-def _memory(settings: MemorySettings, search: SearchBy) -> MemoryEntry:
-    return {
-        "id": settings.name,
-        "object": "memory",
-        "embedding_model": settings.embedding_model,
-        "store": "file" if isinstance(settings.store, FileStore) else "qdrant",
-        "chunk_tokens": settings.chunking.tokens,
-        "chunk_overlap": settings.chunking.overlap,
-        "chunk_separators": list(settings.chunking.separators),
-        "shared": settings.shared,
-        "search": search,
-    }
-
-
 async def _of_all(memory: Memory, id: str, http: web.Request) -> str:
     """The owner of the document that an admin means: the one in ?owner=, the operator, or the only one."""
     found = await memory.named(id, http.query.get("owner"))
@@ -239,29 +198,3 @@ async def _of_all(memory: Memory, id: str, http: web.Request) -> str:
         message = f"{len(found)} clients have a document of this id; say in ?owner= whose: {owners}"
         raise RequestError(message, param="owner", status=409, code="several_owners")
     return found[0].owner
-
-
-def _document(row: Document, caller: Caller) -> DocumentEntry:
-    own = row.owner in (owner_of(caller), reader_of(caller))
-    entry: DocumentEntry = {
-        "id": row.id,
-        "object": "document",
-        "created": int(row.stored_at),
-        "characters": row.characters,
-        "chunks": row.chunks,
-        "own": own,
-        "metadata": dict(row.metadata),
-    }
-    if caller.is_admin and not own:
-        entry["owner"] = row.owner
-    return entry
-
-
-def _next(shown: list[Document], page: Page) -> str:
-    """The next page's `after`: how many documents of the last id were shown, but the operator's, and the id.
-
-    Documents of several owners may have one id. The owners' names stay secret.
-    """
-    last = shown[-1].id
-    count = sum(row.id == last and row.owner != OPERATOR for row in shown)
-    return f"{count + (page.skip if last == page.after else 0)}:{last}"

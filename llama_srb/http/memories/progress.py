@@ -11,11 +11,11 @@ from aiohttp import web
 
 from llama_srb.background import begin
 from llama_srb.dialects.event_types import ErrorEvent
-from llama_srb.http.memories.response_types import StoredDocument, StoreEvent
 from llama_srb.http.middleware import FAULT, answer_to
 from llama_srb.http.streaming import EVENT_STREAM, PAUSE, STREAM_HEADERS
 from llama_srb.memory.one_memory import OnProgress
 from llama_srb.memory.records import Progress
+from llama_srb.serving.memory_entries import StoredDocument, StoreEvent
 
 Storing: TypeAlias = Callable[[OnProgress], Awaitable[StoredDocument]]
 

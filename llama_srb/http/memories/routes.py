@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from llama_srb.dialects.openai import Error
 from llama_srb.http.memories.handlers import MemoryRoutes
-from llama_srb.http.memories.response_types import (
+from llama_srb.http.route import FAILED, FILE, GENERATION_ERRORS, JSON, SSE, Answer, Route, json_of
+from llama_srb.memory.documents import KINDS
+from llama_srb.serving.keys.scopes import MEMORY
+from llama_srb.serving.memory_entries import (
     STORE_EVENTS,
     DeletedDocument,
     DocumentList,
@@ -13,9 +16,6 @@ from llama_srb.http.memories.response_types import (
     MemoryList,
     StoredDocument,
 )
-from llama_srb.http.route import FAILED, FILE, GENERATION_ERRORS, JSON, SSE, Answer, Route, json_of
-from llama_srb.memory.documents import KINDS
-from llama_srb.serving.keys.scopes import MEMORY
 
 UNUSABLE = {
     **FAILED,

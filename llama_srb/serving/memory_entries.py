@@ -1,12 +1,20 @@
-"""The types of answers about memories. Pure."""
+"""What callers are told of memories, documents and chunks: types of answers, and what makes them. Pure."""
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from llama_srb.dialects.common.response_types import Count, Frames, Warned
 from llama_srb.dialects.event_types import ErrorEvent
+from llama_srb.memory.records import OPERATOR, Document, FileStore, Found, MemorySettings
+from llama_srb.memory.requests import Page, Search
+from llama_srb.memory.words import asked, highlights
+from llama_srb.request.values import SearchBy
+from llama_srb.serving.keys.caller import Caller
+from llama_srb.serving.memories import owner_of, reader_of
+
+MOST_HIGHLIGHTED = 1_000_000  # characters of an answer's texts; they take half a second
 
 
 class MemoryEntry(TypedDict):
@@ -130,3 +138,69 @@ StoreEvent = TypeAliasType(
     Annotated[StoringEvent | StoredEvent | ErrorEvent, Field(discriminator="event")],
 )
 STORE_EVENTS = Frames(StoreEvent, "Server-sent events, one JSON object each; the last one is done or error.")
+
+
+def memory_entry(settings: MemorySettings, search: SearchBy) -> MemoryEntry:
+    """A memory, and how it is searched where a request says nothing."""
+    return {
+        "id": settings.name,
+        "object": "memory",
+        "embedding_model": settings.embedding_model,
+        "store": "file" if isinstance(settings.store, FileStore) else "qdrant",
+        "chunk_tokens": settings.chunking.tokens,
+        "chunk_overlap": settings.chunking.overlap,
+        "chunk_separators": list(settings.chunking.separators),
+        "shared": settings.shared,
+        "search": search,
+    }
+
+
+def document_entry(row: Document, caller: Caller) -> DocumentEntry:
+    """A document without its text, as this caller may see it."""
+    own = row.owner in (owner_of(caller), reader_of(caller))
+    entry: DocumentEntry = {
+        "id": row.id,
+        "object": "document",
+        "created": int(row.stored_at),
+        "characters": row.characters,
+        "chunks": row.chunks,
+        "own": own,
+        "metadata": dict(row.metadata),
+    }
+    if caller.is_admin and not own:
+        entry["owner"] = row.owner
+    return entry
+
+
+def next_page(shown: list[Document], page: Page) -> str:
+    """The next page's `after`: how many documents of the last id were shown, but the operator's, and the id.
+
+    Documents of several owners may have one id. The owners' names stay secret.
+    """
+    last = shown[-1].id
+    count = sum(row.id == last and row.owner != OPERATOR for row in shown)
+    return f"{count + (page.skip if last == page.after else 0)}:{last}"
+
+
+def found_chunk(one: Found, search: Search) -> FoundChunk:
+    """A chunk that a search has found, with its headings if they are asked for."""
+    return {
+        "id": one.id,
+        "document": one.document,
+        "text": one.text_with_headings if search.headings else one.text,
+        "headings": list(one.headings),
+        "score": one.score,
+        "scores": cast(ScoresEntry, one.scores.known()),
+        "metadata": dict(one.metadata),
+    }
+
+
+def highlight(data: list[FoundChunk], found: list[Found], query: str) -> bool:
+    """Says where the words of the query are in each text. False: there is too much text."""
+    words, left = asked(query), MOST_HIGHLIGHTED
+    for entry, one in zip(data, found, strict=True):
+        left -= len(entry["text"])
+        if left < 0:
+            return False
+        entry["highlights"] = [[start, end] for start, end in highlights(entry["text"], words, one.instead)]
+    return True
