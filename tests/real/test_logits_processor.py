@@ -127,7 +127,7 @@ def test_tokens_are_drawn_from_the_rows_that_it_leaves(engine: Lines) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"n": 20, "max_tokens": 30, "logprobs": 2},
+        {"n": 20, "max_tokens": 12, "logprobs": 2},
         {"sampling": {"guidance_scale": 1.5}, "negative_prompt": "Once upon a time there was an owl. "},
         {"draft": 16, "regex": "(The fox ran[.] ){3}", "max_tokens": 40},
         {"finish": {"first": 2}, "prune": {"at": [4], "keep": 2}, "banned_strings": ["and"]},
@@ -135,10 +135,15 @@ def test_tokens_are_drawn_from_the_rows_that_it_leaves(engine: Lines) -> None:
     ],
 )
 def test_rows_that_it_leaves_as_they_are_change_nothing(engine: Lines, fields: dict[str, Any]) -> None:
-    """The texts of a seed are the same, but where rows computed in other steps differ in their last bits."""
+    """The texts of a seed are the same, up to where a row that another step computed differs in its last bits.
+
+    How many texts have such a place depends on the processor and on when requests' sequences begin. With the
+    rows of other sequences the first tokens would be others already.
+    """
     seeded = fields | {"sampling": {"seed": 7, "temperature": 0.5, **fields.get("sampling", {})}}
     ours, plain = (engine.generate(**asked(wish, **seeded)) for wish in (True, False))
-    assert sum(a == b for a, b in zip(ours.texts, plain.texts, strict=True)) >= len(plain.texts) * 2 / 3
+    same = sum(len(os.path.commonprefix(texts)) for texts in zip(ours.texts, plain.texts, strict=True))
+    assert same >= sum(map(len, plain.texts)) * 3 / 4
     assert "logits_processor_ms" not in plain.done["timings"]
 
 
