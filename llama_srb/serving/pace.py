@@ -19,9 +19,13 @@ class Pace:
 
     async def turn(self) -> None:
         """Returns when the current task's client may go on: at once if few have come."""
+        own, turns = client.get(), self._turns
+        if turns.working.total() < AT_ONCE:  # then nobody waits
+            turns.working[own] += 1
+            self._plan()
+            return
         come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.wait(client.get(), come)
-        self._begin()
+        turns.wait(own, come)
         await come
 
     def _begin(self) -> None:
@@ -29,6 +33,9 @@ class Pace:
             _, come = begun
             if not come.cancelled():
                 come.set_result(None)
+        self._plan()
+
+    def _plan(self) -> None:
         if self._turns.working and not self._is_planned:
             self._is_planned = True
             asyncio.get_running_loop().call_soon(self._next)
