@@ -15,6 +15,7 @@ ASKED: dict[str, Any] = {
     "ignore_eos": True,
     "return_token_ids": True,
     "stream": False,
+    "draft": False,  # with guesses rows differ in their last bits, and so may texts
 }
 WINDOW = 16
 DETECTION = {"min_pattern_size": 1, "max_pattern_size": 20, "min_count": 3}

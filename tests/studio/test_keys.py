@@ -260,6 +260,7 @@ def test_shift_and_a_click_choose_a_part_of_a_compared_candidate(page: Page) -> 
     second = texts(page)[1]
     act(page, "Diff")
     new = page.locator(".card").nth(1).locator(".text ins").first
+    new.click(trial=True)  # once it stands still
     x, y = new.evaluate("one => { const {x, y} = one.getClientRects()[0]; return [x, y]; }")
     page.keyboard.down("Shift")
     page.mouse.click(x + 12, y + 8)
