@@ -40,10 +40,12 @@ JOURNEYS = (
 
 @each_row("journey", JOURNEYS)
 def test_what_holds_on_a_desk_holds_with_a_finger(phone: Page, journey: Callable[[Page], None]) -> None:
-    journey(phone)
-    phone.reload()
-    phone.get_by_label("Story", exact=True).wait_for()
-    afresh(phone)
+    try:
+        journey(phone)
+    finally:  # a row that fails spoils no other one
+        phone.reload()
+        phone.get_by_label("Story", exact=True).wait_for()
+        afresh(phone)
 
 
 def test_a_tap_on_a_candidate_opens_no_keyboard_and_closes_none(phone: Page) -> None:

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.browser import PHONE, profile, visiting
-from tests.support.hands import TOUCHES, compose, editor, into, place, press
+from tests.support.hands import TOUCHES, compose, editor, into, place, press, press_twice
 from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import (
     LONG,
@@ -60,15 +60,7 @@ def test_two_quick_clicks_on_a_candidate_choose_once(page: Page) -> None:
         before, first = shown(page), texts(page)[0]
         box = cards(page).first.locator(part).bounding_box()
         assert box
-        x, y = box["x"] + 8, box["y"] + 8
-        for count in (1, 2):
-            if page.evaluate(TOUCHES):
-                page.touchscreen.tap(x, y)
-            else:
-                page.mouse.move(x, y)
-                page.mouse.down(click_count=count)
-                page.mouse.up(click_count=count)
-            page.wait_for_timeout(pause_ms)
+        press_twice(page, box["x"] + 8, box["y"] + 8, pause_ms)
         next_over(page, before)
         page.wait_for_timeout(600)  # longer than a double click
         expect(editor(page)).to_have_value(OPENING + first)

@@ -8,6 +8,7 @@ the text nowhere else: tests/unit/test_hands.py.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from playwright._impl.locator import Locator as Found
@@ -52,6 +53,26 @@ def press(found: Locator) -> None:
         found.tap()
     else:
         found.click()
+
+
+def press_twice(page: Page, x: float, y: float, pause_ms: int) -> None:
+    """Presses at a place twice, with that time between by the events' own clock.
+
+    A machine that is slow between the two makes no slow finger of a quick one.
+    """
+    touches = page.evaluate(TOUCHES)
+    devtools, now = page.context.new_cdp_session(page), time.time()
+    for count in (1, 2):
+        if touches:
+            at = now + (count - 1) * pause_ms / 1000
+            for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+                event = {"type": kind, "touchPoints": points, "timestamp": at}
+                devtools.send("Input.dispatchTouchEvent", event)
+        else:
+            page.mouse.move(x, y)
+            page.mouse.down(click_count=count)
+            page.mouse.up(click_count=count)
+        page.wait_for_timeout(pause_ms)
 
 
 def compose(page: Page, text: str) -> None:
