@@ -29,7 +29,7 @@ from llama_srb.serving.keys.caller import Caller
 from llama_srb.serving.limits import Budgets, Load
 from llama_srb.serving.observe.beginnings import Beginnings, OnBegun
 from llama_srb.serving.observe.metrics import Metrics
-from llama_srb.serving.observe.model_metrics import Clock
+from llama_srb.serving.observe.model_metrics import Clock, ModelMetrics
 from llama_srb.serving.observe.request_metrics import OTHER, Labels, adapter_label
 
 log = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ class Reservation(Observer):
         self.is_queued = not (inner or self.is_item)  # it counts in the queue
         self.count, self.yields = count, yields or inner or self.is_item
         self._beginnings = Beginnings(count, on_begun) if on_begun is not None else None
-        self._admission, self._metrics = admission, admission.metrics.of(model.name)
+        self._admission = admission
         self._in_block = False
         self._unused = 0
         self._adapters: dict[Exchange, str] = {}  # labels of generations that have not entered the pool
@@ -236,6 +236,10 @@ class Reservation(Observer):
         return f" model={self._model.name}" if self._admission.metrics.by_model else ""
 
     # Counts
+
+    @property
+    def _metrics(self) -> ModelMetrics:
+        return self._admission.metrics.of(self._model.name)
 
     @property
     def slots(self) -> int:

@@ -43,7 +43,7 @@ async def test_each_sequence_is_counted_once_with_its_dialect_and_its_end(servin
         ("/v1/completions", {"prompt": "x", "n": 2, "best_of": 5, "max_tokens": 2, "stream": False}),
         ("/v1/chat/completions", {"messages": CHAT, "n": 2, "max_tokens": 2}),
         ("/api/generate", {"prompt": "x", "options": {"num_predict": 2}}),
-        ("/v1/events", {"prompt": "x", "n": 3, "max_tokens": -1, "timeout": 0.05}),
+        ("/v1/events", {"prompt": "x", "n": 3, "max_tokens": -1, "timeout": 1}),
         ("/v1/completions", {"prompt": "x", "n": -1}),
         ("/v1/embeddings", {"input": "x"}),
     ):
