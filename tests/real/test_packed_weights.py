@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.models import write_q4_0
+from tests.reference.models import write_packable
 from tests.support.lines import LIMIT
 from tests.support.paced import Paced
 from tests.support.places import BINARY
@@ -28,7 +28,7 @@ class Packed:
     def __init__(self, folder: Path) -> None:
         self.model = folder / "m.gguf"
         self.folder = folder / "packed"
-        write_q4_0(self.model)
+        write_packable(self.model)
         os.utime(self.model, (LONG_AGO, LONG_AGO))
 
     @property

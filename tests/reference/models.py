@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, TokenType
-from gguf.quants import dequantize, quantize
+from gguf.quants import IQ4_NL, dequantize, quantize
 
 from tests.support.places import ROOT
 
@@ -54,10 +54,25 @@ def write_plain(path: Path, written_as_ids: bool = False) -> None:
     _write(path, changed, tensors)
 
 
-def write_q4_0(path: Path) -> None:
-    """Writes the bundled model with matrices in Q4_0, which the CPU backend packs for its products."""
+def write_packable(path: Path) -> None:
+    """Writes the bundled model with matrices in IQ4_NL, which the CPU packs for its products, with AMX too.
+
+    AMX has a form of its own for Q4_0, which is not packed then.
+    """
     tensors = {tensor.name: dequantize(tensor.data, tensor.tensor_type) for tensor in storyteller().tensors}
-    _write(path, {"general.file_type": 2}, tensors, GGMLQuantizationType.Q4_0)
+    _write(path, {"general.file_type": 25}, tensors, GGMLQuantizationType.IQ4_NL)
+
+
+def _as_iq4_nl(matrix: Matrix) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The blocks of a matrix in IQ4_NL, which gguf only reads: a scale, and the nearest of 16 values each."""
+    blocks = matrix.reshape(-1, 32)
+    levels = np.array(IQ4_NL.kvalues, np.float32)
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1, keepdims=True), axis=1)
+    scale = (largest / levels[0]).astype(np.float16)
+    steps = np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale != 0)
+    nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, steps).astype(np.uint8)
+    packed = nearest[:, :16] | nearest[:, 16:] << 4
+    return np.hstack([scale.view(np.uint8), packed]).reshape(len(matrix), -1)
 
 
 N_CLASSES = 64
@@ -116,7 +131,9 @@ def write_out(
     """Writes the tensors, those of one dimension in F32, and closes the file."""
     for name, tensor in tensors.items():
         kind = GGMLQuantizationType.F32 if tensor.ndim == 1 else matrices
-        writer.add_tensor(name, quantize(np.ascontiguousarray(tensor, np.float32), kind), raw_dtype=kind)
+        floats = np.ascontiguousarray(tensor, np.float32)
+        as_kind = _as_iq4_nl(floats) if kind == GGMLQuantizationType.IQ4_NL else quantize(floats, kind)
+        writer.add_tensor(name, as_kind, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
