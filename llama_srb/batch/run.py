@@ -144,6 +144,7 @@ class Run:
 
     async def _send(self, at: int, place: int, line: Line) -> None:
         server, health = self._servers[at], self._health[at]
+        n_halved = server.window.n_halved
         try:
             found = await server.ask(line.endpoint.path, line.content(self._model))
         except Unreachable as error:
@@ -155,6 +156,7 @@ class Run:
         if found.status == 401:
             raise KeyRefused(server.url, _message(found))
         if found.status in BUSY and found.retry_after is not None:
+            server.window.narrow(n_halved)
             self._paused(at, found.retry_after, _message(found))
             return self._restore(place)
         if found.status in BROKEN:
@@ -193,8 +195,6 @@ class Run:
     def _paused(self, at: int, seconds: float, reason: str) -> None:
         """The server is too busy for so many seconds."""
         health, until = self._health[at], _now() + max(seconds, FIRST_PAUSE)
-        if health.pause_until < _now():
-            self._servers[at].window.narrow()
         health.pause_until = max(health.pause_until, until)
         self._tell(at, reason)
 

@@ -51,6 +51,7 @@ class Window:
 
     def __init__(self, size: int) -> None:
         self.size = self.limit = size
+        self.n_halved = 0  # how many times
         self._used = 0
         self._change = asyncio.Event()
 
@@ -65,8 +66,10 @@ class Window:
         self._used -= count
         self._change.set()
 
-    def narrow(self) -> None:
-        self.limit = max(1, self.limit // 2)
+    def narrow(self, n_halved: int) -> None:
+        """Halves it for a line that was refused; n_halved when that was sent: once for all of before it."""
+        if n_halved == self.n_halved:
+            self.limit, self.n_halved = max(1, self.limit // 2), n_halved + 1
 
     def widen(self) -> None:
         self.limit = min(self.size, self.limit + 1)

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from llama_srb.batch import run as running
 from llama_srb.batch.output import Output
-from llama_srb.batch.run import MOST_TRIES, BatchStopped, Counts, KeyRefused, Run
+from llama_srb.batch.run import FIRST_PAUSE, MOST_TRIES, BatchStopped, Counts, KeyRefused, Run
 from llama_srb.batch.servers import Server
 from llama_srb.batch.source import Source
 from tests.batch.scripted import Scripted, answered, refused, scripted
@@ -164,7 +164,9 @@ async def test_a_server_that_takes_few_at_once_is_asked_for_few(tmp_path: Path, 
     assert len(server.asked) < 60 * 4, "not 32 at once again and again"
 
 
-async def test_refusals_of_one_moment_halve_the_window_once(tmp_path: Path, server: Scripted) -> None:
+async def test_refusals_halve_the_window_once_for_all_that_was_sent_before(
+    tmp_path: Path, server: Scripted
+) -> None:
     full, half = asyncio.Event(), asyncio.Event()
     at_once: list[int] = []
 
@@ -173,10 +175,12 @@ async def test_refusals_of_one_moment_halve_the_window_once(tmp_path: Path, serv
             if server.running == 32:
                 full.set()
             await full.wait()
+            if int(body["prompt"]) % 2:
+                await asyncio.sleep(1.2 * FIRST_PAUSE)  # the others' pause is over by then
             return refused(429, "too busy", **{"Retry-After": "0"})
         if not half.is_set():
-            at_once.append(server.running)
-            if server.running == 16:
+            at_once.append(len(at_once) + 1)  # none of them is answered before there are so many
+            if len(at_once) == 16:
                 await asyncio.sleep(0.1)  # more of them would come now
                 half.set()
             await half.wait()

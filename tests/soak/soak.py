@@ -46,7 +46,7 @@ POOL = min(
 )  # asyncio's executor makes so many threads, as it needs them, and keeps them
 SETTLES = 45  # seconds; the watchdog finds a stopped engine, and another one loads
 FLAGS = ("--port", "0", "--ctx", "8192", "--parallel", "8", "--cache-ram", "0", "--max-queue", "64",
-         "--max-unread", "20000", "--step-timeout", str(STEP_TIMEOUT), "--stop-grace", "1")  # fmt: skip
+         "--max-unread", "20000", "--step-timeout", str(STEP_TIMEOUT), "--load-timeout", "30", "--stop-grace", "1")  # fmt: skip
 
 WORDS = ("Once", "upon", "a", "time", "there", "was", "the", "big", "red", "dog", "and", "cat")
 CHAT = [{"role": "user", "content": "Tell me a story."}]
