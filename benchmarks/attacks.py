@@ -57,10 +57,8 @@ def attacking(
     """Runs the attacker's process for some seconds; after the block the list has what was wrong."""
     wrong: list[str] = []
     flags = ["--width", str(width), "--seconds", str(seconds), "--scale", str(scale)]
-    command = [sys.executable, str(ATTACKER_PROGRAM), url, *names, *flags]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.nice(5)
-    ) as process:
+    command = ["nice", "-n", "5", sys.executable, str(ATTACKER_PROGRAM), url, *names, *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield wrong
             said, _ = process.communicate(timeout=seconds + 60)

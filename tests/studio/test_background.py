@@ -204,12 +204,19 @@ def test_a_late_refusal_does_not_take_the_place_of_a_newer_answer(page: Page) ->
         ["not there: none of its keys was found"]
     )
     held: list[Route] = []
-    page.route("**/v1/prompt", lambda route: held.append(route), times=1)
-    with page.expect_request("**/v1/prompt"):
+
+    def hold(route: Route) -> None:
+        if "/(cat/" in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/v1/prompt", hold)
+    with page.expect_request(lambda request: "/(cat/" in (request.post_data or "")):
         keys.fill("/(cat/")
     keys.fill("/(cat)/")
     expect(parts(page)).to_have_count(2)
-    with page.expect_response("**/v1/prompt") as answer:
+    with page.expect_response(lambda response: response.request == held[0].request) as answer:
         held[0].continue_()
     assert answer.value.status == 400
     page.wait_for_timeout(DRAWN_MS)

@@ -82,10 +82,12 @@ class Bench:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
         environ = {key: value for key, value in self.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
         process = subprocess.Popen(
-            self.command(*arguments),
+            ["setsid", "--ctty", *self.command(*arguments)],
             env=environ | {"TERM": "xterm-256color"},
             cwd=self.folder,
-            preexec_fn=lambda: os.login_tty(slave),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
         )
         os.close(slave)
         try:
