@@ -23,6 +23,7 @@ from tests.support.places import ROOT
 from tests.support.serving import Server, serving
 from tests.support.waiting import PATIENCE
 
+ATTENTION = 0.03  # in a mean logprob: a CPU's flash attention sums few rows in F16, many in F32 (0.014 seen)
 ONCE: dict[str, Any] = {"prompt": "Once upon a time, there was a", "max_tokens": 24, "n": 16, "seed": 3}
 NAME = r"(?:named|called) ([A-Z]\w+)"
 VOTE: dict[str, Any] = {"vote": {"regex": NAME}}
@@ -344,5 +345,5 @@ def test_the_text_that_leads_over_to_what_follows_is_first(server: Server) -> No
         status, scored = server.json("POST", "/v1/score", {"prompt": prompt, "texts": [following]})
         assert status == 200, scored
         means.append(scored["data"][0]["mean"])
-    assert len(set(means)) > 1
-    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(means))
+    assert max(means) - min(means) > 10 * ATTENTION
+    assert all(one >= other - ATTENTION for one, other in itertools.pairwise(means))

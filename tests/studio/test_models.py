@@ -133,9 +133,19 @@ def test_the_names_are_listed_with_their_states(page: Page, several: Server) -> 
     )
     expect(control(page)).to_have_value("")
     several.call("POST", "/v1/models/poem/load")
-    expect(options.nth(1)).to_have_text("poem · not loaded")
     control(page).focus()
     expect(options.nth(1)).to_have_text("poem · loaded")
+
+
+def test_a_model_that_was_loading_is_read_until_it_is_loaded(page: Page, several: Server) -> None:
+    listed = several.json("GET", "/v1/models")[1]
+    listed["data"][0]["status"]["value"] = "loading"
+    page.route("**/v1/models", lambda route: route.fulfill(json=listed))
+    control(page).focus()
+    first = control(page).locator("option").nth(1)
+    expect(first).to_have_text("poem · loading")
+    page.unroute("**/v1/models")
+    expect(first).to_have_text(re.compile("poem · (not )?loaded"))
 
 
 def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, several: Server) -> None:

@@ -8,10 +8,13 @@ import { call } from "./api.js";
 
 const STATES = { unloaded: "not loaded", loading: "loading", loaded: "loaded", failed: "failed to load" };
 
+const PERIOD = 1000; // ms between refreshes while a model loads
+
 /** @type {string | null} */
 let fieldsOf = null; // the name of the model whose defaults session.fields has
 let last = Promise.resolve(); // the last refresh
 let due = false; // a refresh has not begun yet
+let again = 0; // the timer of the next refresh while a model loads
 
 /** Reads the models and the fields with the defaults of the story's model; ApiError when that is refused. */
 export async function learnModels() {
@@ -51,6 +54,9 @@ async function refresh() {
     await readModels();
     await followModel();
   } catch {} // what is known so far stays
+  clearTimeout(again);
+  const loads = session.models.some(({ status }) => status?.value === "loading");
+  if (loads) again = setTimeout(refreshModels, PERIOD);
 }
 
 /** Waits for the models, where a page has just been opened. */
