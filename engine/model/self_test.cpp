@@ -35,7 +35,8 @@ static const struct weight_type {
     {GGML_TYPE_MXFP4},
 };
 
-static const int    column_counts[] = {1, 2, 8, 32};
+static const int    column_counts[] = {1, 2, 3, 4, 8, 32};
+static const int    n_batched       = 8; // so many columns come as two batches
 static const int    n_columns_max   = 32;
 static const int    n_values        = 512; // of a row and of a column: two blocks of the largest kind
 static const int    n_rows    = 96;   // a multiple of what all layouts need: 32 for AMX, 8 or 16 for others
@@ -172,7 +173,8 @@ struct product {
     product(ggml_tensor * w, int n_columns) {
         ggml_context * c = context.get();
         if (w->ne[2] == 1) {
-            columns = ggml_new_tensor_2d(c, GGML_TYPE_F32, n_values, n_columns);
+            const int n_batches = n_columns == n_batched ? 2 : 1;
+            columns = ggml_new_tensor_3d(c, GGML_TYPE_F32, n_values, n_columns / n_batches, n_batches);
             result  = ggml_mul_mat(c, w, columns);
         } else {
             columns = ggml_new_tensor_3d(c, GGML_TYPE_F32, n_values, 1, n_columns);
