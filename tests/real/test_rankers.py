@@ -23,7 +23,6 @@ from tests.support.places import ROOT
 from tests.support.serving import Server, serving
 from tests.support.waiting import PATIENCE
 
-ATTENTION = 0.03  # in a mean logprob: a CPU's flash attention sums few rows in F16, many in F32 (0.014 seen)
 ONCE: dict[str, Any] = {"prompt": "Once upon a time, there was a", "max_tokens": 24, "n": 16, "seed": 3}
 NAME = r"(?:named|called) ([A-Z]\w+)"
 VOTE: dict[str, Any] = {"vote": {"regex": NAME}}
@@ -334,16 +333,20 @@ def test_a_prompt_that_is_too_long_for_the_judge_ends_the_request(several: Serve
 # What follows
 
 
-def test_the_text_that_leads_over_to_what_follows_is_first(server: Server) -> None:
-    """The order is that of the mean logprobs which /v1/score tells."""
+def test_the_text_that_leads_over_to_what_follows_is_first() -> None:
+    """The order is that of the mean logprobs which /v1/score tells.
+
+    Without flash attention, whose sums depend on a CPU on how many rows a step has: a mean differs by 0.014.
+    """
     following = " The cat and the dog were best friends from that day on."
     fields = {"rank_by": {"following": {"text": following}}, "end": {"sentences": 1}, "max_tokens": 60}
-    answer = whole(server, n=12, diversity="none", **fields)
-    prompts = [ONCE["prompt"] + choice["text"] for choice in answer["choices"]]
-    means = []
-    for prompt in prompts:
-        status, scored = server.json("POST", "/v1/score", {"prompt": prompt, "texts": [following]})
-        assert status == 200, scored
-        means.append(scored["data"][0]["mean"])
-    assert max(means) - min(means) > 10 * ATTENTION
-    assert all(one >= other - ATTENTION for one, other in itertools.pairwise(means))
+    with serving("--ctx", "8192", "--", "--flash-attn", "off") as server:
+        answer = whole(server, n=12, diversity="none", **fields)
+        prompts = [ONCE["prompt"] + choice["text"] for choice in answer["choices"]]
+        means = []
+        for prompt in prompts:
+            status, scored = server.json("POST", "/v1/score", {"prompt": prompt, "texts": [following]})
+            assert status == 200, scored
+            means.append(scored["data"][0]["mean"])
+    assert len(set(means)) > 1
+    assert all(one >= other - 2e-3 for one, other in itertools.pairwise(means))
