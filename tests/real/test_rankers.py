@@ -26,6 +26,11 @@ from tests.support.waiting import PATIENCE
 ONCE: dict[str, Any] = {"prompt": "Once upon a time, there was a", "max_tokens": 24, "n": 16, "seed": 3}
 NAME = r"(?:named|called) ([A-Z]\w+)"
 VOTE: dict[str, Any] = {"vote": {"regex": NAME}}
+PLAIN = (
+    "--",
+    "--flash-attn",
+    "off",
+)  # its sums depend on a CPU on how many rows a step has: a mean differs by 0.014
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         path = "encoder.gguf"
         ctx = {CONTEXT}
         """)
-    with serving("--config", str(folder / "srb.toml")) as server:
+    with serving("--config", str(folder / "srb.toml"), *PLAIN) as server:
         yield server
 
 
@@ -261,10 +266,10 @@ def test_a_judge_puts_the_text_of_the_largest_margin_first(several: Server, more
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
 
 
-def test_the_command_line_judges_with_its_own_engine(server: Server) -> None:
+def test_the_command_line_judges_with_its_own_engine(several: Server) -> None:
     options = ["-n", "6", "--max-tokens", "12", "--seed", "3", "--rank-by", json.dumps({"judge": JUDGE})]
-    answer = json.loads(complete("--json", *options))
-    margins = [margin(server, choice["text"], JUDGE) for choice in answer["choices"]]
+    answer = json.loads(complete("--json", *options, *PLAIN))
+    margins = [margin(several, choice["text"], JUDGE, model="tale") for choice in answer["choices"]]
     assert len(set(margins)) > 1
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(margins))
 
@@ -333,20 +338,17 @@ def test_a_prompt_that_is_too_long_for_the_judge_ends_the_request(several: Serve
 # What follows
 
 
-def test_the_text_that_leads_over_to_what_follows_is_first() -> None:
-    """The order is that of the mean logprobs which /v1/score tells.
-
-    Without flash attention, whose sums depend on a CPU on how many rows a step has: a mean differs by 0.014.
-    """
+def test_the_text_that_leads_over_to_what_follows_is_first(several: Server) -> None:
+    """The order is that of the mean logprobs which /v1/score tells."""
     following = " The cat and the dog were best friends from that day on."
     fields = {"rank_by": {"following": {"text": following}}, "end": {"sentences": 1}, "max_tokens": 60}
-    with serving("--ctx", "8192", "--", "--flash-attn", "off") as server:
-        answer = whole(server, n=12, diversity="none", **fields)
-        prompts = [ONCE["prompt"] + choice["text"] for choice in answer["choices"]]
-        means = []
-        for prompt in prompts:
-            status, scored = server.json("POST", "/v1/score", {"prompt": prompt, "texts": [following]})
-            assert status == 200, scored
-            means.append(scored["data"][0]["mean"])
+    answer = whole(several, model="tale", n=12, diversity="none", **fields)
+    prompts = [ONCE["prompt"] + choice["text"] for choice in answer["choices"]]
+    means = []
+    for prompt in prompts:
+        body = {"model": "tale", "prompt": prompt, "texts": [following]}
+        status, scored = several.json("POST", "/v1/score", body)
+        assert status == 200, scored
+        means.append(scored["data"][0]["mean"])
     assert len(set(means)) > 1
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(means))

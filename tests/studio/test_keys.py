@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.support.hands import compose, editor
+from tests.support.hands import WORD, compose, editor, first_word
 from tests.support.rows import each_row
 from tests.support.steps import (
     LONG,
@@ -259,11 +259,11 @@ def test_shift_and_a_click_choose_a_part_of_a_compared_candidate(page: Page) -> 
     ask(page)
     second = texts(page)[1]
     act(page, "Diff")
-    new = page.locator(".card").nth(1).locator(".text ins").first
-    new.click(trial=True)  # once it stands still
-    x, y = new.evaluate("one => { const {x, y} = one.getClientRects()[0]; return [x, y]; }")
+    text = page.locator(".card").nth(1).locator(".text")
+    text.click(trial=True)  # once it stands still
+    _, right, y = first_word(text.locator("ins").filter(has_text=WORD).first)
     page.keyboard.down("Shift")
-    page.mouse.click(x + 12, y + 8)
+    page.mouse.click(right - 2, y)
     page.keyboard.up("Shift")
     taken = value(page).removeprefix(OPENING)
     assert taken

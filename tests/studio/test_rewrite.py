@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, Route, expect
@@ -80,7 +81,10 @@ def test_the_room_of_the_answer_is_that_of_the_length(page: Page) -> None:
     assert rooms == [asked(page, STORY)["max_tokens"]] * 2
 
 
-def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(page: Page, server: Server) -> None:
+def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(
+    visit: Callable[..., Page], exact: Server
+) -> None:
+    page = visit(exact.url)
     settings(page, next=True, n=4)
     body = rewritten(page, len(BEFORE) + 1, len(BEFORE + MIDDLE))
     assert body["prompt"] == BEFORE + " "
@@ -89,7 +93,7 @@ def test_a_selection_is_rewritten_in_its_place_and_the_old_text_stays(page: Page
     expect(page.locator(".card.running")).to_have_count(0)
     over(page, 4)
     assert all(ENDED.search(text) for text in texts(page)), texts(page)
-    ranked = [behind(server, BEFORE + text) for text in texts(page)]
+    ranked = [behind(exact, BEFORE + text) for text in texts(page)]
     assert all(one >= other - 2e-3 for one, other in itertools.pairwise(ranked)), ranked
     first = cards(page).nth(0).locator(".text").text_content()
     page.keyboard.press("Alt+1")

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.browser import PHONE, profile, visiting
-from tests.support.hands import TOUCHES, compose, editor, into, place, press, press_twice
+from tests.support.hands import TOUCHES, compose, editor, first_word, into, place, press, press_twice
 from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import (
     LONG,
@@ -359,22 +359,11 @@ def test_a_word_of_a_candidate_never_comes_again(page: Page) -> None:
 
 def drag_over_word(page: Page, text: Locator) -> None:
     """Drags the mouse over the first word of a card's text."""
-    left, right, y = text.evaluate(FIRST_WORD)
+    left, right, y = first_word(text)
     page.mouse.move(left, y)
     page.mouse.down()
     page.mouse.move(right, y, steps=8)
     page.mouse.up()
-
-
-FIRST_WORD = """one => {
-    const node = one.firstChild;
-    const {0: word, index} = /[a-z]{2,}/i.exec(node.data);
-    const range = document.createRange();
-    range.setStart(node, index);
-    range.setEnd(node, index + word.length);
-    const {left, right, top, bottom} = range.getClientRects()[0];
-    return [left, right, (top + bottom) / 2];
-}"""
 
 
 def test_a_selected_phrase_never_comes_again_on_a_phone(phone: Page) -> None:

@@ -43,7 +43,7 @@ n = 2
 CONTROL = "<|endoftext|>"
 PROMPT = "A cat found a red ball."
 FACT = "The old lighthouse keeper hides his silver key below the third step."
-EXACT = ("--engine-mode", "per-request", "--", "-t", "1")
+EXACT = ("--engine-mode", "per-request", "--", "-t", "1", "--flash-attn", "off")
 STATES = re.compile("complete|stopped|failed")
 SIDES = ("As configured", "Edited")
 

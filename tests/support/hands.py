@@ -8,6 +8,7 @@ the text nowhere else: tests/unit/test_hands.py.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -15,6 +16,16 @@ from playwright._impl.locator import Locator as Found
 from playwright.sync_api import Locator, Page, expect
 
 TOUCHES = "navigator.maxTouchPoints > 0"
+WORD = re.compile(r"[a-z]{2,}", re.IGNORECASE)
+FIRST_WORD = f"""one => {{
+    const node = one.firstChild;
+    const {{0: word, index}} = /{WORD.pattern}/i.exec(node.data);
+    const range = document.createRange();
+    range.setStart(node, index);
+    range.setEnd(node, index + word.length);
+    const {{left, right, top, bottom}} = range.getClientRects()[0];
+    return [left, right, (top + bottom) / 2];
+}}"""
 
 
 class Text(Found):
@@ -158,3 +169,9 @@ def swipe(page: Page, way: range) -> None:
     for kind, x in (("touchStart", way.start), *(("touchMove", x) for x in way)):
         devtools.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y}]})
     devtools.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def first_word(text: Locator) -> tuple[float, float, float]:
+    """Where the first word of a text stands: its left, its right and its middle; it is never on two lines."""
+    left, right, y = text.evaluate(FIRST_WORD)
+    return left, right, y
