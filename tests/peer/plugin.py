@@ -1,15 +1,18 @@
-"""A pytest plugin for llama.cpp's tests: free ports, no download of models, results in PEER_RESULTS."""
+"""A pytest plugin for llama.cpp's tests: the tested server, free ports, no download, PEER_RESULTS."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import utils  # of llama.cpp's tests
+from stand_in import Popen
 
 RANKS = ("passed", "skipped", "failed")  # of several phases of a test the worst counts
 results: dict[str, str] = {}
@@ -17,6 +20,7 @@ start = utils.ServerProcess.start
 
 
 def start_on_free_port(server: Any, timeout_seconds: int = utils.DEFAULT_HTTP_TIMEOUT) -> None:
+    os.environ.pop("PYTHONPATH", None)  # the tests' own, which pytest has read
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         server.server_port = probe.getsockname()[1]
@@ -24,6 +28,7 @@ def start_on_free_port(server: Any, timeout_seconds: int = utils.DEFAULT_HTTP_TI
 
 
 utils.ServerProcess.start = start_on_free_port
+utils.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": Popen})
 utils.ServerPreset.load_all = staticmethod(lambda: None)  # it downloads all models
 
 

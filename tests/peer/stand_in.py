@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Stands in for llama-server in llama.cpp's tests: it takes the same arguments and becomes the tested server.
+"""Stands in for llama-server in llama.cpp's tests: it takes the same arguments and is the tested server.
 
 The tests name models of a hub, which this machine need not reach. The stand-in replaces the name by the file
 that PEER_MODELS gives for it; other arguments stay as they are. PEER_SERVER is the command of the server.
@@ -10,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Sequence
+from typing import Any
+
+from tests.support import forked
 
 NAMES = ("--hf-repo", "--hf-file", "--model-url", "--model")  # a model's name follows
 ALONE = ("--offline",)
@@ -42,8 +43,9 @@ def command(
     return [*server, *kept]
 
 
-if __name__ == "__main__":
-    given = (json.loads(os.environ[f"PEER_{name}"]) for name in ("SERVER", "MODELS", "ROUTER"))
-    line = command(*given, sys.argv[1:])
-    os.environ.pop("PYTHONPATH")  # of the tests' pytest
-    os.execv(line[0], line)
+class Popen(forked.Popen):
+    """Starts the tested server when llama-server shall be started."""
+
+    def __init__(self, line: Sequence[str], **options: Any) -> None:
+        given = (json.loads(os.environ[f"PEER_{name}"]) for name in ("SERVER", "MODELS", "ROUTER"))
+        super().__init__(command(*given, line[1:]), **options)

@@ -109,12 +109,12 @@ def run(server: Sequence[str], tests: Sequence[str], workers: int) -> dict[str, 
         (tree / "models").symlink_to(source() / "models")
         results = folder / "results.json"
         settings = {
-            "LLAMA_SERVER_BIN_PATH": str(HERE / "stand_in.py"),
+            "PEER_PYTHON": sys.executable,
             "PEER_SERVER": json.dumps(list(server)),
             "PEER_MODELS": json.dumps(files := models(folder)),
             "PEER_ROUTER": json.dumps(router(server, folder, files)),
             "PEER_RESULTS": str(results),
-            "PYTHONPATH": f"{HERE}:{tree / TESTS}",
+            "PYTHONPATH": f"{HERE}:{tree / TESTS}:{ROOT}",
         }
         _pytest(tree / TESTS, settings, [*tests, f"--numprocesses={workers}", f"--timeout={SECONDS}"])
         found: dict[str, str] = json.loads(results.read_text())

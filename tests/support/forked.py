@@ -22,10 +22,11 @@ from typing import Any
 from tests.support.places import ROOT
 from tests.support.waiting import PATIENCE
 
+PYTHON = os.environ.get("PEER_PYTHON", sys.executable)  # another one runs the tests of tests/peer
 AT_START = ("PYTHON", "COVERAGE_", "LANG", "LC_", "SSL_", "LD_", "TZ", "MALLOC_")  # beginnings of variables
 COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (  # a line's first words: what the cli gets
-    ((sys.executable, "-m", "llama_srb.cli"), ()),
-    ((sys.executable, str(ROOT / "api.py")), ("serve",)),
+    ((PYTHON, "-m", "llama_srb.cli"), ()),
+    ((PYTHON, str(ROOT / "api.py")), ("serve",)),
 )
 MEASURED = "COVERAGE_PROCESS_START"
 FIRST: set[int] = set()
@@ -113,7 +114,7 @@ def _first() -> socket.socket:
     """The socket of the process that forks, which ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, "-P", "-m", "tests.support.forking", str(theirs.fileno())]
+        command = [PYTHON, "-P", "-m", "tests.support.forking", str(theirs.fileno())]
         environ = dict(os.environ, PYTHONPATH=str(ROOT))
         process = subprocess.Popen(
             command, cwd=ROOT, env=environ, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
