@@ -1,9 +1,9 @@
 """Runs the package as a program: also by the path of its folder, and with -I."""
 
 import sys
-from pathlib import Path
+from os.path import abspath, dirname
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(dirname(dirname(abspath(__file__))))
 
 from fake_engine.program import main
 

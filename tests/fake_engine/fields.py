@@ -7,12 +7,13 @@ are implemented.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os.path
 from typing import Any
 
 from .stories import as_chatml, tokens_of
 
-TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("fields.json").read_bytes())
+with open(os.path.join(os.path.dirname(__file__), "fields.json"), encoding="utf-8") as file:
+    TABLE: dict[str, Any] = json.load(file)
 N_CTX = 16384
 TYPES: dict[str, tuple[type, ...]] = {
     "integer": (int,),

@@ -89,14 +89,14 @@ class Scheduler:
             request.to_compute = 0
             self.close(request)
         size = len(tokens_of(command))
-        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client=client)
+        self.requests[command["id"]] = computing(command, size, client)
 
     def pin(self, command: dict[str, Any]) -> None:
         """As a prefix; its tokens are pinned at once."""
         if (size := len(tokens_of(command))) > MOST_PINNED:
             raise Refused("prompt", f"{size} cells would be pinned; at most {MOST_PINNED} cells may be")
         self.pins[command["name"]] = size
-        self.requests[command["id"]] = Request(command["id"], 0, size, 0, [], to_compute=size, client="a pin")
+        self.requests[command["id"]] = computing(command, size, "a pin")
 
     def extend(self, command: dict[str, Any]) -> None:
         request, fork = self.requests.get(command["id"]), command.get("fork")
@@ -295,3 +295,8 @@ class Scheduler:
 
 def text_of(command: dict[str, Any]) -> str:
     return joined(command["prompt"]) if "prompt" in command else " ".join(map(str, command.get("tokens", ())))
+
+
+def computing(command: dict[str, Any], size: int, client: str) -> Request:
+    """A request that only computes its prompt."""
+    return Request(id=command["id"], n=0, prompt_tokens=size, seed=0, to_compute=size, client=client)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FAKE = ROOT / "tests" / "fake_engine"
-FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE))  # -I -S: Python starts in 50 ms
+FAKE_ENGINE = (sys.executable, "-I", "-S", str(FAKE / "__main__.py"))  # starts in 30 ms: -I -S, no runpy
 FAKE_COMMAND = shlex.join(FAKE_ENGINE)  # for scripts of a shell
 BINARY = ROOT / "build" / "bin" / "llama-batched"
 WORLD = (
