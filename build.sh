@@ -386,7 +386,7 @@ make_venv() {
 install_package() {
     say ".venv: installing the package${dev:+ and what tests and checks need}"
     [ -n "$lock" ] || { pip install -e . && return; }
-    pip install --require-hashes -r "$lock" ${dev:+--no-compile} # Python compiles what is used, a third of all
+    pip install --require-hashes -r "$lock" ${dev:+--no-compile} # Python compiles what is used, when it is
     pip install --no-deps --no-build-isolation -e .
     run .venv/bin/python -m pip check || fail_with_log "$lock misses something; run scripts/lock"
 }
