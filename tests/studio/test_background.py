@@ -90,7 +90,6 @@ LABELS = {
 }
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_story_longer_than_the_context_gets_candidates(page: Page) -> None:
     assert asked(page, LONG)["prompt"] == LONG, "the whole story is sent"
     over(page, 4)
@@ -105,7 +104,6 @@ def test_a_story_longer_than_the_context_gets_candidates(page: Page) -> None:
     assert all(texts(page))
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_story_that_grows_beyond_the_context_goes_on(page: Page) -> None:
     """Candidates are continued by name until the server cuts."""
     settings(page, max_tokens=250, values={"ignore_eos": True})
@@ -340,7 +338,6 @@ def test_an_entry_comes_by_its_meaning_and_says_so(browser: Browser, tmp_path: P
         assert asked(page, text)["story"]["lore"][0]["meaning"] == 0.95
 
 
-@pytest.mark.usefixtures("alone")
 def test_the_parts_stay_with_the_story(page: Page) -> None:
     compose(page, "Mia the cat saw a door.")
     panel(page).get_by_label("Memory").fill("A story for children.")

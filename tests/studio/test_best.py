@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose
@@ -36,7 +35,6 @@ def pruned(page: Page, **others: object) -> None:
     over(page, 2)
 
 
-@pytest.mark.usefixtures("alone")
 def test_only_the_best_are_written_on_and_the_others_are_set_aside(page: Page) -> None:
     settings(page, **FEW, n=6)
     panel(page)
@@ -94,7 +92,6 @@ def test_the_rest_stops_when_enough_are_done(page: Page) -> None:
     expect(ended(page, "enough others were done")).to_have_count(3)
 
 
-@pytest.mark.usefixtures("alone")
 def test_candidates_are_shown_in_the_chosen_order(page: Page) -> None:
     settings(page, **FEW, n=6)
     panel(page)
@@ -115,7 +112,6 @@ def test_candidates_are_shown_in_the_chosen_order(page: Page) -> None:
     assert texts(page) == order
 
 
-@pytest.mark.usefixtures("alone")
 def test_the_orders_are_those_of_the_server(page: Page, server: Server) -> None:
     [row] = [one for one in server.json("GET", "/v1/samplers")[1]["request"] if one["name"] == "rank_by"]
     panel(page)

@@ -228,7 +228,6 @@ def test_of_a_book_few_lines_are_drawn_and_a_change_draws_only_its_own(
 GROWTH_MB = 2  # four copies of the book's text, or 24 of the pieces that one drawing makes
 
 
-@pytest.mark.usefixtures("alone")
 def test_an_hour_of_writing_in_a_book_keeps_no_older_texts(page: Page, tmp_path: Path) -> None:
     """Each step of undo, each typed piece and each drawn one keeps its own words only."""
     open_book(page, tmp_path)

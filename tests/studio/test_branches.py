@@ -7,15 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.studio.test_accessible import faults
 from tests.support.hands import compose, editor, go
 from tests.support.rows import each_row
 from tests.support.steps import afresh, settings
-
-pytestmark = pytest.mark.usefixtures("alone")
 
 NODES = 220
 WIDE = 10  # siblings

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.studio.test_accessible import faults
@@ -66,7 +65,6 @@ def rows_of_the_page() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_question_mark_opens_the_sheet_of_keys(page: Page) -> None:
     compose(page, "Why")
     page.keyboard.press("?")
@@ -86,7 +84,6 @@ def test_a_question_mark_opens_the_sheet_of_keys(page: Page) -> None:
     expect(sheet).to_be_hidden()
 
 
-@pytest.mark.usefixtures("alone")
 def test_the_title_is_edited_in_place_and_is_that_of_the_tab(page: Page) -> None:
     page.get_by_role("heading", level=1).get_by_role("button").click()
     page.get_by_label("Title").fill("The Heron")

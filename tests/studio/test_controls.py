@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose
@@ -79,7 +78,6 @@ def answering(page: Page, button: str, text: str) -> None:
     page.get_by_role("button", name=button, exact=True).click()
 
 
-@pytest.mark.usefixtures("alone")
 def test_presets_are_the_servers_and_the_active_one_is_shown(page: Page, server: Server) -> None:
     presets = server.json("GET", "/v1/presets")[1]["data"]
     settings(page, max_tokens=4, next=False)
@@ -101,7 +99,6 @@ def test_presets_are_the_servers_and_the_active_one_is_shown(page: Page, server:
     active(page, "Cautious to wild, changed")
 
 
-@pytest.mark.usefixtures("alone")
 def test_own_presets_stand_beside_the_servers_and_are_renamed_and_deleted(page: Page) -> None:
     settings(page, max_tokens=4, next=False, values={"temperature": 0.3})
     panel(page)

@@ -18,8 +18,6 @@ from tests.support.rows import each_row
 from tests.support.serving import Server
 from tests.support.steps import OPENING, afresh, ask, drawn, over, settings, shown, texts
 
-pytestmark = pytest.mark.usefixtures("alone")
-
 PAUSE_MS = 1500  # longer than the pauses after which typing is a step of undo, and the prompt is sent
 UNDO = "button[aria-label='Undo']"
 

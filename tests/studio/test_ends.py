@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose, editor
@@ -20,7 +19,6 @@ def ended(page: Page) -> Locator:
     return page.locator(".ended").filter(has_text="The model would end here")
 
 
-@pytest.mark.usefixtures("alone")
 def test_where_the_model_would_end_one_message_stands_and_it_writes_on_anyway(page: Page) -> None:
     settings(page, **FEW, values={"temperature": 0})
     ask(page, ENDED, n=0)

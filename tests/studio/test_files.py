@@ -14,7 +14,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support import hands
@@ -191,7 +190,6 @@ TOLD = [
 ]
 
 
-@pytest.mark.usefixtures("alone")
 def test_what_is_written_after_an_import_goes_before_its_notes_which_stay_footnotes(
     page: Page, tmp_path: Path
 ) -> None:

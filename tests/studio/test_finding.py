@@ -15,8 +15,6 @@ from tests.support.hands import compose, editor, press, selected
 from tests.support.serving import Server
 from tests.support.steps import OPENING, ask, reopen, settings, texts
 
-pytestmark = pytest.mark.usefixtures("alone")
-
 LONGEST_MS = 50  # that nobody notices; on a slow machine a tenth of the search
 TRIES = 5  # other programs run beside the tests
 

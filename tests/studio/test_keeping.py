@@ -13,8 +13,6 @@ from tests.support.browser import PATIENCE_MS
 from tests.support.hands import compose, editor, into
 from tests.support.steps import LONG, OPENING, ask, cards, choose, over, settings, streaming, texts
 
-pytestmark = pytest.mark.usefixtures("alone")
-
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
   IDBObjectStore.prototype.put = function (value) {

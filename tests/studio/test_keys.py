@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import WORD, compose, editor, first_word
@@ -127,7 +126,6 @@ def test_typing_after_a_button_that_opens_or_changes_a_text_goes_there(page: Pag
     assert "2 owls" in page.evaluate("document.activeElement.value")
 
 
-@pytest.mark.usefixtures("alone")
 @each_row("made", ["3", "£", "\u00a1"])
 def test_alt_and_a_digit_choose_from_the_text_whatever_character_they_make(page: Page, made: str) -> None:
     afresh(page, **FEW)
@@ -177,7 +175,6 @@ def test_after_a_choice_by_any_key_the_focus_is_back_in_the_text(page: Page, key
     expect(editor(page)).to_have_value(chosen + "; 2")
 
 
-@pytest.mark.usefixtures("alone")
 def test_among_the_cards_other_letters_do_nothing_and_a_hint_names_esc(page: Page) -> None:
     settings(page, **FEW)
     ask(page)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose
 from tests.support.rows import each_row
 from tests.support.steps import LONG, OPENING, afresh, ask, cards, settings
-
-pytestmark = pytest.mark.usefixtures("alone")
 
 PANELS = ("Stories", "Branches", "Settings", "Shelf")
 CUT = """() => [...document.querySelectorAll(".count, .button, .act, .facts, h2")]

@@ -148,7 +148,6 @@ def test_a_model_that_was_loading_is_read_until_it_is_loaded(page: Page, several
     expect(first).to_have_text(re.compile("poem · (not )?loaded"))
 
 
-@pytest.mark.usefixtures("alone")
 def test_the_choice_reaches_the_request_and_stays_with_the_story(page: Page, several: Server) -> None:
     status = page.locator(".status")
     assert "model" not in asked(page)
@@ -430,7 +429,6 @@ def test_a_key_sees_only_the_models_that_it_may_use(visit: Visit, tmp_path: Path
         expect(page.get_by_label("Model")).to_have_count(0)
 
 
-@pytest.mark.usefixtures("alone")
 def test_axe_finds_nothing_serious(page: Page) -> None:
     control(page).select_option("poem")
     assert faults(page) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose, editor
@@ -88,7 +87,6 @@ def test_hover_and_focus_preview_a_candidate_at_the_caret(page: Page) -> None:
     expect(page.locator(".ghost")).to_have_count(0)
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_preview_below_the_shown_text_is_scrolled_to_and_back(page: Page) -> None:
     settings(page, max_tokens=40, next=False)
     ask(page, "A line.\n" * 60)
@@ -141,7 +139,6 @@ def test_a_cut_text_fades_and_no_button_lies_over_it(page: Page) -> None:
     assert darkest(page, text, 0.6, 0.9) < 90, "at its end the text is as dark as elsewhere"
 
 
-@pytest.mark.usefixtures("alone")
 def test_the_reading_view_is_kept(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.real.answer_cases import INFILL
@@ -186,7 +185,6 @@ LONG_PASSAGE = " and so on" * 600  # which no sentence ends: its rewrites may ha
 UNDO_STEP_MS = 600  # longer than the pause that ends one
 
 
-@pytest.mark.usefixtures("alone")
 @each_row("end", [len(BEFORE), len(STORY)], ids=["first sentence", "everything"])
 def test_a_passage_at_the_beginning_is_rewritten_in_its_place(page: Page, end: int) -> None:
     afresh(page, next=False, n=2)
@@ -214,7 +212,6 @@ def test_candidates_before_the_first_word_keep_the_text_after_them(page: Page) -
     assert value(page, STORY) == first + " " + STORY
 
 
-@pytest.mark.usefixtures("alone")
 def test_another_first_word_takes_the_place_of_the_old_one(page: Page) -> None:
     settings(page, next=False, n=2, max_tokens=6)
     ask(page, BEFORE, n=2)

@@ -8,14 +8,11 @@ import re
 import signal
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.support.hands import compose, editor
 from tests.support.serving import LASTING, serving
 from tests.support.steps import LONG, OPENING, ask, over, settings, streaming, texts
-
-pytestmark = pytest.mark.usefixtures("alone")
 
 Visit = Callable[[str], Page]
 

@@ -14,8 +14,6 @@ from playwright.sync_api import Browser, Page, expect
 from tests.support.hands import compose
 from tests.support.steps import OPENING, cards, settings
 
-pytestmark = pytest.mark.usefixtures("alone")
-
 LONG_US = 50_000
 TRACED = ["disabled-by-default-devtools.timeline", "__metadata"]
 

@@ -103,7 +103,6 @@ def test_a_word_that_is_changed_early_leaves_colours_and_candidates_behind_it(
     assert (models(page), path(page)[-1]) == ([MODELS], last)
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_text_that_is_pasted_back_with_some_words_changed_stays_the_models(
     page: Page, tmp_path: Path
 ) -> None:
@@ -121,7 +120,6 @@ def test_a_text_that_is_pasted_back_with_some_words_changed_stays_the_models(
     assert models(page) == [MODELS]
 
 
-@pytest.mark.usefixtures("alone")
 def test_going_to_the_old_words_takes_the_text_behind_along(page: Page, tmp_path: Path) -> None:
     opened(page, tmp_path)
     double_click(page, "fox")
@@ -159,7 +157,6 @@ def test_words_that_are_replaced_everywhere_are_the_writers_and_all_else_stays(
     assert "".join(models(page)) == MODELS
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_passage_of_the_shelf_stays_its_writers(page: Page, tmp_path: Path) -> None:
     opened(page, tmp_path)
     act(page, "Keep")  # a candidate
@@ -303,7 +300,6 @@ STORED = """new Promise((done) => {
 })"""
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_story_of_a_newer_format_in_the_browser_is_not_opened_and_not_changed(
     page: Page, tmp_path: Path
 ) -> None:

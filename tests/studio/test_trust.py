@@ -121,7 +121,6 @@ def test_a_phone_is_told_of_no_keys(phone: Page) -> None:
     assert said + phone.evaluate(KEYS_SAID) == []
 
 
-@pytest.mark.usefixtures("alone")
 def test_the_title_is_whole_on_small_screens(page: Page) -> None:
     ask(page, "Once upon a time there was a fox in a big forest.")
     title = page.get_by_role("heading", level=1).get_by_role("button")
@@ -238,7 +237,6 @@ def test_a_chosen_candidate_gets_the_quotation_marks_of_the_text(page: Page) -> 
 TYPED = " ".join(f"and the {number}th fox ran" for number in range(15))  # without a pause
 
 
-@pytest.mark.usefixtures("alone")
 def test_undo_takes_back_words_also_after_a_reload(page: Page) -> None:
     into(page)
     page.keyboard.type(TYPED)
@@ -266,7 +264,6 @@ LINES = "".join(f"Line {number} of a story that is longer than the page.\n" for 
 PLACE = "document.getElementById('editor').selectionStart"
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_story_opens_where_its_caret_was(page: Page) -> None:
     settings(page, **listed(" Then a fox came."))
     compose(page, LINES)
@@ -314,7 +311,6 @@ def seen(page: Page, at: int) -> None:
     assert sheet["y"] < y < sheet["y"] + sheet["height"]
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_story_has_a_language(page: Page) -> None:
     settings(page, **listed(' "Ja."'))
     press(page.get_by_role("button", name="Stories"))
@@ -334,7 +330,6 @@ def test_a_story_has_a_language(page: Page) -> None:
     assert "<dc:language>de</dc:language>" in package
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_word_of_a_candidate_never_comes_again(page: Page) -> None:
     settings(page, max_tokens=16, n=8, next=False)
     ask(page, n=8)

@@ -54,7 +54,6 @@ def page(tasks: Server, visit: Visit) -> Page:
 # Who has the page
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_server_without_tasks_has_no_page_of_them(page: Page, server: Server, visit: Visit) -> None:
     """And the browser loads none of its code until it is opened."""
     loaded: list[str] = []
@@ -166,7 +165,6 @@ def test_what_the_server_refuses_is_said(page: Page) -> None:
     expect(page.get_by_role("textbox", name="Regular expression")).to_have_attribute("aria-invalid", "true")
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_draft_is_kept_until_it_is_reset(page: Page) -> None:
     page.get_by_label("Prelude").fill("Two words.")
     page.get_by_label("Creativity (temperature)").fill("0.2")
@@ -262,7 +260,6 @@ def test_the_keys_of_a_story_do_nothing_there(page: Page) -> None:
 VIEWS = ("Compare", "Prompt", "Memory", "TOML")
 
 
-@pytest.mark.usefixtures("alone")
 @each_row("width", [375, 768, 1280, 2560])
 def test_nothing_scrolls_sideways(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})

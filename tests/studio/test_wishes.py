@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import editor, go
@@ -115,7 +114,6 @@ def test_the_tree_folds_hoists_bookmarks_and_sets_aside(page: Page) -> None:
     expect(tree(page)).to_have_count(9)
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_piece_is_split_at_the_caret_and_joined_again(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)
@@ -229,7 +227,6 @@ def test_text_is_coloured_by_its_origin(page: Page) -> None:
     assert len(colours) == 3
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_kept_passage_is_inserted_from_the_shelf(page: Page) -> None:
     settings(page, max_tokens=6, next=False)
     ask(page)

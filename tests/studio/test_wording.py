@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.rows import each_row
@@ -41,7 +40,6 @@ def test_an_unreachable_server_is_said_once(page: Page) -> None:
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-@pytest.mark.usefixtures("alone")
 def test_interrupted_candidates_are_resumed(page: Page) -> None:
     settings(page, **LONG)
     streaming(page)

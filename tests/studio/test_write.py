@@ -6,7 +6,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.hands import compose, editor, go
@@ -155,7 +154,6 @@ def test_a_pinned_card_stays_when_the_others_are_rolled_again(page: Page) -> Non
     expect(cards(page)).to_have_count(7)
 
 
-@pytest.mark.usefixtures("alone")
 def test_a_reroll_in_mid_stream_cancels_the_replaced_candidates(page: Page) -> None:
     settings(page, **LONG)
     streaming(page)
@@ -171,7 +169,6 @@ def test_a_reroll_in_mid_stream_cancels_the_replaced_candidates(page: Page) -> N
     over(page, 7)
 
 
-@pytest.mark.usefixtures("alone")
 def test_more_candidates_join_the_running_stream(page: Page) -> None:
     settings(page, **LONG)
     compose(page, OPENING)
