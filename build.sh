@@ -314,7 +314,8 @@ name_the_trees() {
     binary_wanted="$key $(engine_texts | sha256)"
 }
 
-engine_texts() { find engine ${dev:+tests/engine} -type f -exec cksum {} + | LC_ALL=C sort; }
+# The names and texts of the engine's files.
+engine_texts() { find engine ${dev:+tests/engine} -type f | LC_ALL=C sort | tr '\n' '\0' | xargs -0 tail -n +1; }
 
 compilers_and_machine() {
     local name
