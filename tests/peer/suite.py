@@ -1,7 +1,7 @@
 """Runs llama.cpp's tests of its server, in a virtual environment of their own, against a chosen server.
 
 The tests come from the source of llama.cpp that build.sh has fetched, and need other versions of pytest and
-aiohttp than ours. They run in a copy of their folder, and the server they start is stand_in.py.
+aiohttp than ours. They run in a copy of their folder, and stand_in.py starts the server.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import aiohttp
 
 from tests.soak.soak import grown
 from tests.support.hostile import requests
-from tests.support.places import FAKE, ROOT
+from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.processes import status
 
 N_CLIENTS = 8
@@ -53,7 +53,7 @@ async def try_bodies(count: int, seed: int, engine: Path | None = None) -> tuple
         folder = Path(name)
         if engine is None:
             engine = folder / "engine"
-            engine.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {FAKE} --flood "$@"\n')
+            engine.write_text(f'#!/bin/sh\nexec {FAKE_COMMAND} --flood "$@"\n')
             engine.chmod(0o755)
         log, began = folder / "log", time.monotonic()
         flags = ("--port", "0", "--engine", str(engine), "--stop-grace", "0")

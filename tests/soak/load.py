@@ -20,7 +20,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.soak.soak import engines
-from tests.support.places import FAKE, ROOT
+from tests.support.places import FAKE_COMMAND, ROOT
 from tests.support.processes import cpu, status
 
 FLAGS = ("--port", "0", "--stop-grace", "0", "--max-queue", "2000", "--log-level", "warning")
@@ -54,7 +54,7 @@ async def ask(http: aiohttp.ClientSession, url: str, until: float) -> list[float
 async def load(connections: int, seconds: float) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         engine = Path(name) / "engine"
-        paced = f"exec {sys.executable} -I -S {FAKE} --endless --token-delay 0.1"
+        paced = f"exec {FAKE_COMMAND} --endless --token-delay 0.1"
         engine.write_text(f'#!/bin/sh\n{paced} "$@" -np {2 * connections}\n')
         engine.chmod(0o755)
         command = (sys.executable, str(ROOT / "api.py"), *FLAGS, "--engine", str(engine))

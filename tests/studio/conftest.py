@@ -24,7 +24,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="package")
 def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Equal requests have equal texts: each has an engine of its own, whose sums are those of a row alone."""
+    """Equal requests have equal texts: each has an engine of its own and no flash attention."""
     file = tmp_path_factory.mktemp("exact") / "srb.toml"
     file.write_text(TASKS)
     with serving("--config", str(file), *EXACT) as server:
