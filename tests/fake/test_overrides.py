@@ -83,7 +83,7 @@ async def test_a_client_is_told_and_the_rest_is_its_own(firm: Several) -> None:
 async def test_an_extend_may_not_set_what_is_forced(serving: Serving, tmp_path: Path) -> None:
     file = tmp_path / "srb.toml"
     file.write_text(
-        f'engine = "{engine_of(tmp_path, "tale", "--step-ms", "5")}"\n[override]\nmax_tokens = 200\n'
+        f'engine = "{engine_of(tmp_path, "tale", "--stall-after", "1")}"\n[override]\nmax_tokens = 200\n'
     )
     firm = Several(await serving(config=str(file)), tmp_path)
     async with firm.served.http.post(

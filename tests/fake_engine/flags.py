@@ -57,10 +57,13 @@ def read_flags(argv: list[str]) -> argparse.Namespace:
     add("--overlook", metavar="OP", action="append", default=[], help="take no notice of such commands")
     add("--ignore-eof", action="store_true")
     add("--ignore-term", action="store_true")
+    add("--version", action="version", version="version: fake")
     add("--self-test", action="store_true", help="say that all is right, and end")
     add("--journal", metavar="FILE", help="append what happens, as JSON lines")
     add("--only-first", metavar="FILE", help="behave if FILE is there, else make it and misbehave")
-    flags, _ = parser.parse_known_args(argv)
+    for unused in ("-m", "-c", "--cache-ram", "--prefix-cache", "--prefix-cache-size"):
+        add(unused, help="llama-batched's; any other flag is an error: a test's would have no effect")
+    flags = parser.parse_args(argv)
     if flags.only_first and os.path.exists(flags.only_first):
         journal, parallel, delay = flags.journal, flags.parallel, flags.token_delay
         flags = parser.parse_args([])
