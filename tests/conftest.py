@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE
 pytest_plugins = ["tests.support.skips"]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-LONG = {"test_soak.py", "test_build.py"}
+LONG = {"test_soak.py", "test_build.py", "test_sharing.py"}
 ON_BOTH_LOOPS = {"test_engine.py", "test_pool.py"}  # each loop starts and watches processes in its own way
 
 
@@ -32,7 +32,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the journeys first, then files that take a minute: other workers would wait for their end."""
+    """Runs the journeys first, then files that take minutes: other workers would wait for their end."""
     items.sort(key=lambda item: (item.path.parent.name != "journeys", item.path.name not in LONG))
 
 
