@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
-from tests.support.hands import editor, into, swipe
+from tests.support.hands import editor, into, swipe, tap
 from tests.support.steps import OPENING, cards, over, texts, value
+
+LINES = """one => [...one.getClientRects()].map(({left, right, top, bottom}) =>
+    [(left + right) / 2, (top + bottom) / 2])"""
 
 
 def test_a_writer_taps_types_swipes_and_chooses(phone: Page) -> None:
@@ -22,3 +25,18 @@ def test_a_writer_taps_types_swipes_and_chooses(phone: Page) -> None:
     expect(phone.locator(".ghost")).to_have_text(second)
     cards(phone).nth(1).locator(".text").tap()
     assert value(phone) == OPENING + second
+
+
+def test_a_writer_taps_on_the_preview_and_types_on(phone: Page) -> None:
+    """The preview covers most of a phone's sheet and is no text: the caret goes to its edge."""
+    into(phone)
+    phone.keyboard.type(OPENING)
+    phone.get_by_role("button", name="Continue").tap()
+    over(phone, 4)
+    ghost = phone.locator(".ghost")
+    for line in (0, 1, -1):
+        tap(phone, *ghost.evaluate(LINES)[line])
+        phone.keyboard.type("x")
+        expect(editor(phone)).to_have_value(OPENING + "x")
+        phone.keyboard.press("Backspace")
+        expect(ghost).to_be_visible()

@@ -1,7 +1,6 @@
 """A writer's hands on the studio's text: a mouse or a finger puts the focus there, then keys are pressed.
 
-Playwright's `focus`, `fill` and `press` also reach a text into which nobody can click, so tests use them on
-the text nowhere else: tests/unit/test_hands.py.
+Playwright's `focus`, `fill` and `press` refuse the text in all tests: tests/support/by_hand.py.
 """
 
 # ruff: noqa: SLF001, ASYNC109 (Text is one of Playwright's own locators)
@@ -16,6 +15,10 @@ from playwright._impl.locator import Locator as Found
 from playwright.sync_api import Locator, Page, expect
 
 TOUCHES = "navigator.maxTouchPoints > 0"
+TAPPED = """() => ({tap: new Promise((done) => {
+    const drawn = () => requestAnimationFrame(() => requestAnimationFrame(done));
+    addEventListener("click", drawn, {once: true});
+})})"""
 WORD = re.compile(r"[a-z]{2,}", re.IGNORECASE)
 FIRST_WORD = f"""one => {{
     const node = one.firstChild;
@@ -64,6 +67,13 @@ def press(found: Locator) -> None:
         found.tap()
     else:
         found.click()
+
+
+def tap(page: Page, x: float, y: float) -> None:
+    """Taps at a place; waits until the page knows: a browser makes a click of it, then moves the caret."""
+    tapped = page.evaluate_handle(TAPPED)
+    page.touchscreen.tap(x, y)
+    tapped.evaluate("({tap}) => tap")
 
 
 def press_twice(page: Page, x: float, y: float, pause_ms: int) -> None:
