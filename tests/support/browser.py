@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from tests.support import by_hand
 from tests.support.processes import installed
 from tests.support.waiting import PATIENCE
 
@@ -35,6 +36,7 @@ def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
         pytest.skip("no chromium here; as root on Debian the tests install it")
+    by_hand.require()
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 
