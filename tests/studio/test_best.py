@@ -6,7 +6,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import compose
 from tests.support.serving import Server
-from tests.support.steps import OPENING, Body, act, asked, cards, over, settings, texts
+from tests.support.steps import OPENING, Body, act, asked, cards, drawn, over, settings, texts
 
 FEW = {"max_tokens": 12, "next": False}
 KEEP, MARK = "Write on only the best (prune)", "compared after so many tokens"
@@ -104,7 +104,7 @@ def test_candidates_are_shown_in_the_chosen_order(page: Page) -> None:
         means = cards(page).locator(".figures dt:has-text('logprob') + dd").all_text_contents()
         return sorted(means, key=float, reverse=True) == means
 
-    page.wait_for_timeout(500)
+    drawn(page)
     assert falls()
     order = texts(page)
     page.reload()

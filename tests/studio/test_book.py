@@ -17,9 +17,8 @@ from benchmarks.loads.studio_book import CHAPTERS, book, heap_mb
 from tests.support.browser import PATIENCE_MS, PHONE, visiting
 from tests.support.hands import compose, double_click, editor, go, into
 from tests.support.serving import Server
-from tests.support.steps import cards, texts
+from tests.support.steps import cards, paused, texts
 
-UNDO_STEP_MS = 600  # longer than the pause that ends one
 MANY_MS = 1500  # for one key: far above what it takes, since other programs run beside the tests
 TEXT = (
     "# One\n\nThe fox ran. The Fox slept.\n\nPart of him woke.\n\n"
@@ -210,11 +209,11 @@ def test_of_a_book_few_lines_are_drawn_and_a_change_draws_only_its_own(
         "(e, part) => e.setSelectionRange(e.value.length * part, e.value.length * part)", part
     )
     page.keyboard.type("ab")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     assert page.evaluate(LINES) < 150, "of 400"
     page.evaluate(NOTE)
     page.keyboard.type("cd")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     if part == 1:
         page.keyboard.press("Control+z")
         page.keyboard.press("Control+z")
@@ -235,13 +234,13 @@ def test_an_hour_of_writing_in_a_book_keeps_no_older_texts(page: Page, tmp_path:
     devtools.send("Performance.enable")
     go(page, "Control+End")
     page.keyboard.insert_text(" The fox came back.")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     before = heap_mb(devtools)
     for i in range(40):
         page.keyboard.insert_text(f" The fox came back for the {i}th time, and it rained.")
         editor(page).blur()  # which ends a step of undo
         go(page, "Control+End")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     assert heap_mb(devtools) - before < GROWTH_MB
 
 

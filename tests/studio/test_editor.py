@@ -16,7 +16,7 @@ from tests.support.browser import PHONE, visiting
 from tests.support.hands import compose, double_click, editor, go, into, place, selected
 from tests.support.rows import each_row
 from tests.support.serving import Server
-from tests.support.steps import OPENING, afresh, ask, drawn, over, settings, shown, texts
+from tests.support.steps import OPENING, afresh, ask, drawn, over, paused, settings, shown, texts
 
 PAUSE_MS = 1500  # longer than the pauses after which typing is a step of undo, and the prompt is sent
 UNDO = "button[aria-label='Undo']"
@@ -43,8 +43,9 @@ def test_a_word_of_an_input_method_enters_once_and_nothing_is_sent_before(
 ) -> None:
     settings(page, max_tokens=6, next=False)
     before, behind = "The fox said ", " and ran."
-    compose(page, before + behind)
-    page.wait_for_timeout(PAUSE_MS)
+    with page.expect_request("**/v1/prefix"):
+        compose(page, before + behind)
+    paused(page)
     for _ in behind:
         page.keyboard.press("ArrowLeft")
     sent: list[Request] = []
@@ -71,13 +72,13 @@ def test_a_word_of_an_input_method_enters_once_and_nothing_is_sent_before(
 @each_row("select", [False, True])
 def test_a_word_of_an_input_method_that_is_given_up_changes_nothing_else(page: Page, select: bool) -> None:
     compose(page, "One two three")
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     if select:
         double_click(page, "two")
     left = "One  three" if select else "One two three"
     composing(page.context.new_cdp_session(page), ("x", "xy", ""))
     expect(editor(page)).to_have_value(left)
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     page.keyboard.press("Control+End")
     page.keyboard.type("abc")
     expect(editor(page)).to_have_value(left + "abc")
@@ -114,7 +115,7 @@ def test_keys_neither_choose_nor_ask_while_a_word_is_composed(page: Page) -> Non
 def test_a_change_of_the_text_while_a_word_is_composed_loses_neither(page: Page) -> None:
     """As when another device's version comes in."""
     compose(page, OPENING)
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     devtools = page.context.new_cdp_session(page)
     composing(devtools, ("n", "ni"))
     page.evaluate(REFRESH, "Listen! " + OPENING)
@@ -145,12 +146,12 @@ def test_a_word_whose_end_the_browser_does_not_tell_hides_nothing_that_comes_beh
     leave, text, undone = WAYS[way]
     into(page)
     page.keyboard.type("The fox ")
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     composing(page.context.new_cdp_session(page), ("k", "か", "仮名"))
     leave(page)
     expect(editor(page)).to_have_value(text.replace("|", ""))
     page.keyboard.type("He ran.")
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     page.reload()
     expect(editor(page)).to_have_value(text.replace("|", "He ran."))
     for _ in "He", "ran.":
@@ -307,7 +308,7 @@ def test_undo_after_a_reload_and_by_the_browsers_own_way(page: Page) -> None:
     expect(page.locator(UNDO)).to_be_enabled()
     page.keyboard.press("Control+End")
     page.keyboard.type(" ran")
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     page.reload()
     expect(editor(page)).to_have_value("The fox ran")
     into(page)
@@ -372,10 +373,7 @@ def test_what_is_sought_goes_into_its_field_also_from_a_caret_where_a_line_wraps
     expect(editor(page)).to_have_value(text)
 
 
-FOCUS = """one => {
-    document.querySelector(".saved").focus();
-    one.setSelectionRange(3, 3);
-    one.focus();
+CARET = """one => {
     const {anchorNode, anchorOffset} = getSelection();
     return [anchorNode.data, anchorOffset, one.selectionStart];
 }"""
@@ -386,7 +384,10 @@ def test_a_caret_that_the_page_moves_while_a_button_has_the_focus_is_there_for_t
 ) -> None:
     """The browser has a caret of its own, which it would bring back with the focus."""
     compose(page, "One small and")
-    assert editor(page).evaluate(FOCUS) == ["One small and", 3, 3]
+    page.locator(".saved").focus()
+    editor(page).evaluate("one => one.setSelectionRange(3, 3)")
+    page.keyboard.press("Escape")
+    assert editor(page).evaluate(CARET) == ["One small and", 3, 3]
 
 
 # ---- what is seen -------------------------------------------------------------------------------------
@@ -403,7 +404,7 @@ def test_words_typed_among_a_models_are_the_writers_at_once(page: Page) -> None:
     page.keyboard.type("x")
     models = page.locator("#editor .by-model").all_text_contents()
     assert models == [first[:-3], first[-3:]]
-    page.wait_for_timeout(PAUSE_MS)
+    paused(page)
     page.reload()
     expect(page.locator("#editor .by-model").first).to_have_text(first[:-3], use_inner_text=False)
 

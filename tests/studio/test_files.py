@@ -21,7 +21,7 @@ from tests.support.browser import DESK, PHONE, visiting
 from tests.support.hands import compose, editor, into
 from tests.support.places import ROOT
 from tests.support.serving import Server
-from tests.support.steps import over, reopen, settings
+from tests.support.steps import over, paused, reopen, settings
 
 
 def loom_node(text: str, parent: str | None, **fields: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def test_what_is_written_after_an_import_goes_before_its_notes_which_stay_footno
     expect(editor(page)).to_be_focused()
     begin, notes = NOTED.split("\n\n")
     page.keyboard.type(" They met.")
-    page.wait_for_timeout(600)
+    paused(page)
     page.reload()
     expect(editor(page)).to_have_value(f"{begin} They met.\n\n{notes}")
     with page.expect_request("**/v1/events") as sent:

@@ -20,6 +20,7 @@ from llama_srb.request.story.lore import NOTATION, _expression
 from tests.support.hands import compose, editor
 from tests.support.long import amount
 from tests.support.rows import each_row
+from tests.support.steps import paused
 
 LOREBOOK = {
     "lorebookVersion": 5,
@@ -180,7 +181,7 @@ def runs(paragraph: Any) -> list[tuple[str, str]]:
 def test_a_story_is_exported_as_a_word_file_that_word_processors_read(page: Page, tmp_path: Path) -> None:
     text = RICH
     compose(page, text)
-    page.wait_for_timeout(600)
+    paused(page)
     page.get_by_role("button", name="Stories", exact=True).click()
     page.get_by_label("Name").fill("My book & more")
     page.get_by_label("Name").press("Tab")

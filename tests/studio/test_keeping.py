@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.browser import PATIENCE_MS
 from tests.support.hands import compose, editor, into
-from tests.support.steps import LONG, OPENING, ask, cards, choose, over, settings, streaming, texts
+from tests.support.steps import LONG, OPENING, ask, cards, choose, over, saved, settings, streaming, texts
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -89,7 +89,7 @@ def test_text_typed_a_moment_before_a_reload_is_kept(page: Page) -> None:
 
 def test_text_typed_while_a_new_story_is_stored_is_in_that_story(page: Page) -> None:
     compose(page, "The fox slept.")
-    pause(page)
+    saved(page)
     page.evaluate(SLOW % 1000)
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="New story").click()
@@ -175,7 +175,7 @@ def test_a_deleted_story_is_in_the_trash_until_the_writer_removes_it(page: Page)
 
 def test_text_typed_while_a_story_goes_into_the_trash_goes_with_it(page: Page) -> None:
     compose(page, "The fox slept.")
-    pause(page)
+    saved(page)
     page.evaluate(SLOW % 5000)
     delete_story(page)
     compose(page, "The fox woke.")
@@ -186,10 +186,6 @@ def test_text_typed_while_a_story_goes_into_the_trash_goes_with_it(page: Page) -
     page.get_by_text("Trash (1)").click()
     page.get_by_role("button", name="Restore").click()
     expect(editor(page)).to_have_value("The fox woke.")
-
-
-def saved(page: Page) -> None:
-    expect(page.locator(".saved")).to_have_attribute("title", "Saved in this browser")
 
 
 def test_the_page_says_whether_what_was_typed_is_saved(page: Page) -> None:
@@ -215,20 +211,14 @@ def test_the_browser_is_asked_to_keep_stories_when_its_disk_is_full(page: Page) 
     expect(page.get_by_text("This browser may delete stories when its disk is full.")).to_be_visible()
 
 
-def pause(page: Page) -> None:
-    """Typing becomes a step of undo, and is stored."""
-    page.wait_for_timeout(500)
-    saved(page)
-
-
 def test_undo_and_redo_survive_a_reload(page: Page) -> None:
     settings(page, max_tokens=5, next=False)
     ask(page, "The fox")
     chosen = choose(page, 1, "The fox")
     page.keyboard.type(" Then it slept.")
-    pause(page)
+    saved(page)
     page.keyboard.type(" It dreamt.")
-    pause(page)
+    saved(page)
     page.reload()
     expect(editor(page)).to_have_value(f"{chosen} Then it slept. It dreamt.")
     slept = [f"{chosen} Then it ", f"{chosen} Then "]  # what was typed goes word by word
@@ -237,7 +227,7 @@ def test_undo_and_redo_survive_a_reload(page: Page) -> None:
         page.keyboard.press("Control+z")
         expect(editor(page)).to_have_value(text)
     expect(page.locator(".card")).to_have_count(4)
-    pause(page)
+    saved(page)
     page.reload()
     expect(editor(page)).to_have_value("The fox")
     for text in (chosen, *slept[::-1], *dreamt[::-1], f"{chosen} Then it slept. It dreamt."):
@@ -250,7 +240,7 @@ def test_undo_of_a_change_in_older_text_returns_to_the_candidates_behind_it(page
     ask(page, "The fox slept.")
     before = texts(page)
     compose(page, "The wolf slept.")
-    pause(page)
+    saved(page)
     expect(page.locator(".card .text")).to_have_text(before)  # they stay behind the text that has moved
     page.keyboard.press("Control+z")
     expect(editor(page)).to_have_value("The fox slept.")
@@ -261,11 +251,11 @@ def test_undo_of_a_change_in_older_text_returns_to_the_candidates_behind_it(page
 
 def test_one_click_backs_up_all_stories_and_the_file_brings_them_back(page: Page, tmp_path: Path) -> None:
     compose(page, "The fox slept.")
-    pause(page)
+    saved(page)
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="New story").click()
     compose(page, "The owl woke.")
-    pause(page)
+    saved(page)
     page.get_by_role("button", name="Move to the trash").click()
     expect(editor(page)).to_have_value("The fox slept.")
     with page.expect_download() as loading:
@@ -276,7 +266,7 @@ def test_one_click_backs_up_all_stories_and_the_file_brings_them_back(page: Page
     page.locator("input[type=file]").set_input_files(file)  # all of them are here already
     expect(page.locator(".unseen[role=status]")).to_have_text("0 of 2 stories brought back")
     compose(page, "The fox ran.")
-    pause(page)
+    saved(page)
     page.locator("input[type=file]").set_input_files(file)
     expect(editor(page)).to_have_value("The fox slept.")  # beside the other one
     page.evaluate("() => { indexedDB.deleteDatabase('llama-srb studio'); localStorage.clear(); }")
@@ -293,9 +283,9 @@ def test_deleted_words_stay_deleted_after_a_reload(page: Page) -> None:
     ask(page)
     before = texts(page)
     compose(page, f"{OPENING} zebra")
-    pause(page)
+    saved(page)
     compose(page, OPENING)
-    pause(page)
+    saved(page)
     page.reload()
     page.get_by_role("button", name="Stories").click()
     search = page.get_by_label("Search all stories")

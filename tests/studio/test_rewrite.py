@@ -23,6 +23,7 @@ from tests.support.steps import (
     cards,
     next_over,
     over,
+    paused,
     settings,
     shown,
     stand,
@@ -34,7 +35,6 @@ BEFORE = "Once upon a time, there was a little fox."
 MIDDLE = " He liked to play in the sun."
 BEHIND = ' One day, he met a bird. The bird was sad. The fox said, "Do not cry." They became friends.'
 STORY = BEFORE + MIDDLE + BEHIND
-STEP_MS = 700  # longer than the pause behind which typing is in the tree
 ENDED = re.compile(r"[.!?]+[\"\']?$")
 
 
@@ -182,7 +182,6 @@ def test_a_model_with_infill_tokens_gets_both_sides(browser: Browser, tmp_path: 
 
 SPREAD = {"values": {"temperature": 1.5}}  # so that no two rewrites are equal
 LONG_PASSAGE = " and so on" * 600  # which no sentence ends: its rewrites may have as many tokens
-UNDO_STEP_MS = 600  # longer than the pause that ends one
 
 
 @each_row("end", [len(BEFORE), len(STORY)], ids=["first sentence", "everything"])
@@ -217,7 +216,7 @@ def test_another_first_word_takes_the_place_of_the_old_one(page: Page) -> None:
     ask(page, BEFORE, n=2)
     select(page, 0, len("Once"))
     page.keyboard.type("Never")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     page.reload()
     expect(editor(page)).to_have_value("Never" + BEFORE.removeprefix("Once"))
 
@@ -377,7 +376,7 @@ def test_an_exported_rewrite_still_replaces_its_passage(page: Page, tmp_path: Pa
     page.keyboard.press("Escape")
     select(page, len(BEFORE), len(BEFORE))
     page.keyboard.press("x")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     page.keyboard.press("Backspace")  # which comes back to the place that has candidates
     over(page, 2)
     page.keyboard.press("Alt+1")
@@ -396,7 +395,7 @@ def test_what_was_asked_for_stays_while_a_word_is_typed_elsewhere(page: Page, is
     made = texts(page)
     click_behind(page, "a little")
     page.keyboard.type(" red")
-    page.wait_for_timeout(STEP_MS)
+    paused(page)
     typed = STORY.replace("little", "little red", 1)
     assert (editor(page).input_value(), texts(page)) == (typed, made)
     page.keyboard.press("Control+z")

@@ -15,7 +15,7 @@ from playwright.sync_api import BrowserContext, Error, Page, Route, expect
 from tests.support.browser import PATIENCE_MS
 from tests.support.hands import compose, editor, go, into
 from tests.support.serving import LASTING, Server, serving
-from tests.support.steps import over, settings
+from tests.support.steps import over, paused, saved, settings
 
 Visit = Callable[..., Page]
 
@@ -59,7 +59,7 @@ def until(is_so: Callable[[], bool], page: Page) -> None:
 
 def shared(page: Page) -> None:
     """Sends at once; returns when all is on the server."""
-    page.wait_for_timeout(700)  # typing becomes part of the story, which is stored
+    saved(page)
     page.locator(".saved").click()
     expect(page.locator(".saved")).to_have_attribute("title", "Saved in this browser and on the server")
 
@@ -158,7 +158,7 @@ def test_a_version_of_this_device_whose_answer_was_lost_is_no_other_devices(
     go(phone, "Control+Home")
     phone.keyboard.insert_text("Well. ")  # at once: the server takes nothing more while its answers are lost
     expect(editor(phone)).to_have_value("Well. Once")
-    phone.wait_for_timeout(700)
+    paused(phone)
     learn(phone)
     until(lambda: "Well. " in stored(keeper, "The fox"), phone)
     phone.reload()
@@ -212,7 +212,7 @@ def test_what_was_written_without_the_server_is_sent_when_it_is_back(visit: Visi
     phone, laptop = two(visit, keeper)
     phone.context.set_offline(True)
     compose(phone, "Once, offline")
-    phone.wait_for_timeout(700)
+    paused(phone)
     learn(phone)
     expect(phone.locator(".saved")).to_have_attribute("title", re.compile("not on the server yet"))
     phone.context.set_offline(False)
@@ -253,7 +253,7 @@ def test_a_conflict_shows_both_texts_and_the_writer_decides(visit: Visit, keeper
     compose(phone, "Once in spring")
     write(laptop, "Once in winter")
     phone.context.set_offline(False)
-    phone.wait_for_timeout(700)
+    paused(phone)
     learn(phone)
     conflict = phone.get_by_role("alert", name="Two versions of this story")
     expect(conflict.get_by_label("On this device")).to_contain_text("Once in spring")
@@ -305,7 +305,7 @@ def test_the_trash_is_shared_and_a_story_comes_back_from_it(visit: Visit, keeper
     phone.get_by_role("button", name="Move to the trash").click()
     expect(phone.get_by_text("Trash (1)")).to_be_visible()
     learn(phone)
-    laptop.wait_for_timeout(500)
+    until(lambda: kept(keeper) == [("The fox", "trash")], phone)
     learn(laptop)
     laptop.get_by_role("button", name="Stories", exact=True).click()
     laptop.get_by_text("Trash (1)").click()
@@ -384,7 +384,7 @@ def apart(phone: Page, laptop: Page) -> None:
     """The phone is offline; what the laptop has written is on the server; then the phone learns of it."""
     shared(laptop)
     phone.context.set_offline(False)
-    phone.wait_for_timeout(700)
+    paused(phone)
     learn(phone)
 
 
@@ -435,7 +435,7 @@ def test_a_story_that_the_server_refuses_stops_no_other(visit: Visit, keeper: Se
     compose(phone, "Once")
     open_other(phone)
     compose(phone, "So long. " * (MAX_BODY // 9))
-    phone.wait_for_timeout(700)
+    paused(phone)
     phone.context.set_offline(False)
     learn(phone)
     until(lambda: kept(keeper) == [("The fox", "kept")], phone)

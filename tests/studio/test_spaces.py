@@ -16,6 +16,7 @@ from tests.support.steps import (
     cards,
     choose,
     over,
+    paused,
     settings,
     stand,
     texts,
@@ -63,7 +64,7 @@ def test_a_space_that_is_typed_since_parts_what_would_have_ended_the_word(page: 
     ask(page, "They saw a fire")
     stand(page, ["place"] * 4)
     page.keyboard.type(" ")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     cards(page).first.hover()
     expect(page.locator(".ghost")).to_have_text(" place", use_inner_text=True)
     assert choose(page, 1, "They saw a fire ") == "They saw a fire place"
@@ -137,7 +138,6 @@ def test_a_candidate_is_continued_as_it_is(page: Page) -> None:
 
 
 RETURNS = {"kind": "grammar", "text": 'root ::= " and then\\r\\nhe" (" ran" | " slept")'}
-UNDO_STEP_MS = 600  # longer than the pause that ends one
 
 
 def test_a_candidates_line_breaks_are_those_of_the_text_field(page: Page) -> None:
@@ -145,6 +145,6 @@ def test_a_candidates_line_breaks_are_those_of_the_text_field(page: Page) -> Non
     ask(page, n=1)
     page.keyboard.press("Alt+1")
     assert value(page).startswith(OPENING + " and then\nhe")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     expect(page.locator(".origins .by-user")).to_have_text([OPENING])
     expect(page.locator(".origins .by-model")).to_have_text([" and then", re.compile("^he (ran|slept)$")])

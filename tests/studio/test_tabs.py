@@ -6,7 +6,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.support.hands import compose, editor, go
 from tests.support.serving import Server
-from tests.support.steps import ANOTHER, LONG, OPENING, ask, cards, settings, streaming, texts
+from tests.support.steps import ANOTHER, LONG, OPENING, ask, cards, paused, saved, settings, streaming, texts
 
 
 def told(page: Page, told: bool = True) -> None:
@@ -36,7 +36,7 @@ def test_undo_goes_on_where_a_story_is_opened_right_after_a_change(tabs: list[Pa
     first, second = tabs
     told(second)
     compose(first, "Once.")
-    first.wait_for_timeout(700)  # a step of undo, which is stored
+    saved(first)
     first.keyboard.type(" Twice.")
     take(second)
     expect(editor(second)).to_have_value("Once. Twice.")
@@ -65,14 +65,14 @@ def test_a_name_given_in_the_second_tab_takes_the_story_over_with_all_text(tabs:
     first, second = tabs
     told(second)
     compose(first, "Mine")
-    first.wait_for_timeout(700)  # typing becomes part of the story
+    paused(first)
     second.get_by_role("button", name="Stories").click()
     second.get_by_label("Name").fill("The fox")
     second.get_by_label("Name").press("Tab")
     told(first)
     expect(second.get_by_role("heading", name="The fox")).to_be_visible()
     expect(editor(second)).to_have_value("Mine")
-    second.wait_for_timeout(700)
+    saved(second)
     second.reload()
     expect(editor(second)).to_have_value("Mine")
 

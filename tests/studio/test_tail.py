@@ -14,10 +14,21 @@ from playwright.sync_api import Page, expect
 from tests.studio.test_sharing import open_story, shared, stories
 from tests.support.hands import click_behind, compose, double_click, drag_over, editor, go, into
 from tests.support.serving import LASTING, Server, serving
-from tests.support.steps import OPENING, act, ask, cards, choose, drawn, over, settings, stand, texts
+from tests.support.steps import (
+    OPENING,
+    act,
+    ask,
+    cards,
+    choose,
+    drawn,
+    over,
+    paused,
+    saved,
+    settings,
+    stand,
+    texts,
+)
 
-UNDO_STEP_MS = 600  # longer than the pause that ends one
-STORED_MS = 1200
 WRITERS, MODELS = "The fox ran home.", " It rained, and the owl slept. Then the fox sang."
 TEXT = WRITERS + MODELS
 CANDIDATES = [" The end.", " Then it stopped."]
@@ -88,7 +99,7 @@ def test_a_word_that_is_changed_early_leaves_colours_and_candidates_behind_it(
     double_click(page, "fox")
     page.keyboard.type("wolf")
     assert models(page) == [MODELS], "before it is in the tree"
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     changed = TEXT.replace("fox", "wolf", 1)
     expect(editor(page)).to_have_value(changed)
     assert models(page) == [MODELS]
@@ -124,7 +135,7 @@ def test_going_to_the_old_words_takes_the_text_behind_along(page: Page, tmp_path
     opened(page, tmp_path)
     double_click(page, "fox")
     page.keyboard.type("wolf")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     changed = TEXT.replace("fox", "wolf", 1)
     page.reload()
     expect(editor(page)).to_have_value(changed)
@@ -178,7 +189,7 @@ def test_a_passage_of_the_shelf_stays_its_writers(page: Page, tmp_path: Path) ->
             page.keyboard.press(f"Control+{key}")
         expect(editor(page)).to_have_value(value)
     assert models(page) == [begin, kept]
-    page.wait_for_timeout(STORED_MS)
+    saved(page)
     page.reload()
     expect(editor(page)).to_have_value(changed)
     assert models(page) == [begin, kept]
@@ -211,7 +222,7 @@ def test_a_request_names_a_candidate_only_behind_the_text_that_it_continued(page
     text = choose(page, 1)
     double_click(page, "fox")
     page.keyboard.type("hen")
-    page.wait_for_timeout(UNDO_STEP_MS)
+    paused(page)
     for key, begin, names in (("Control+End", "hen", False), ("Control+z", "fox", True)):
         go(page, key)
         expect(editor(page)).to_have_value(text.replace("fox", begin, 1))
@@ -265,7 +276,7 @@ def test_a_story_of_a_newer_format_on_the_server_stays_there_as_it_is(
     assert status in (200, 201)
     page = visit(keeper.url)
     compose(page, "Once")
-    page.wait_for_timeout(700)
+    paused(page)
     page.locator(".saved").click()
     expect(page.locator(".saved")).to_have_attribute("title", re.compile(re.escape(REFUSAL)))
     page.get_by_role("button", name="Stories", exact=True).click()
@@ -304,7 +315,7 @@ def test_a_story_of_a_newer_format_in_the_browser_is_not_opened_and_not_changed(
     page: Page, tmp_path: Path
 ) -> None:
     opened(page, tmp_path)
-    page.wait_for_timeout(1200)  # it is stored
+    saved(page)
     page.evaluate(AGE)
     before = page.evaluate(STORED)
     page.reload()

@@ -25,6 +25,7 @@ from tests.support.steps import (
     next_over,
     over,
     reopen,
+    saved,
     settings,
     shown,
     streaming,
@@ -250,14 +251,11 @@ def test_undo_takes_back_words_also_after_a_reload(page: Page) -> None:
             assert left.startswith(now)
             assert 0 < len(left) - len(now) <= 40
             left = now
-        page.wait_for_timeout(STORED_MS)
+        saved(page)
         page.reload()
         expect(editor(page)).to_have_value(left)
     press(page.get_by_role("button", name="Redo"))
     expect(editor(page)).not_to_have_value(left)
-
-
-STORED_MS = 1200  # until steps of undo and the text are stored
 
 
 LINES = "".join(f"Line {number} of a story that is longer than the page.\n" for number in range(120))
@@ -267,7 +265,7 @@ PLACE = "document.getElementById('editor').selectionStart"
 def test_a_story_opens_where_its_caret_was(page: Page) -> None:
     settings(page, **listed(" Then a fox came."))
     compose(page, LINES)
-    page.wait_for_timeout(STORED_MS)
+    saved(page)
     changed = page.evaluate(CHANGED)
     page.keyboard.press("Control+Home")
     for key in ["ArrowDown"] * 60 + ["Home"]:

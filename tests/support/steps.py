@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import TOUCHES, compose, editor, press
+from tests.support.waiting import PATIENCE
 
 OPENING = "Once upon a time, there was a little fox"
 
@@ -90,6 +92,27 @@ def figures(part: Locator) -> dict[str, str]:
 def drawn(page: Page) -> None:
     """Returns when the page shows all that has changed: it is drawn some frames after an action."""
     page.evaluate("import(new URL('studio/ui/ui.js', document.baseURI)).then(({ drawn }) => drawn())")
+
+
+PAUSED = """async () => {
+    const load = (path) => import(new URL(`studio/${path}.js`, document.baseURI));
+    const [{ session }, { textOf }] = await Promise.all(["story/session", "story/tree"].map(load));
+    return textOf(session.story) === session.text;
+}"""
+
+
+def paused(page: Page) -> None:
+    """The writer pauses: returns when what was typed is in the story's tree, as a step of undo."""
+    deadline = time.monotonic() + PATIENCE
+    while not page.evaluate(PAUSED):
+        assert time.monotonic() < deadline, "what was typed is not in the tree"
+        page.wait_for_timeout(50)
+
+
+def saved(page: Page) -> None:
+    """The writer pauses: returns when what was typed is saved in the browser."""
+    paused(page)
+    expect(page.locator(".saved")).to_have_attribute("title", re.compile("^Saved in this browser"))
 
 
 def over(page: Page, n: int) -> None:
