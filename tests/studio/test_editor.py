@@ -16,7 +16,7 @@ from tests.support.browser import PHONE, visiting
 from tests.support.hands import compose, double_click, editor, go, into, place, selected
 from tests.support.rows import each_row
 from tests.support.serving import Server
-from tests.support.steps import OPENING, afresh, ask, drawn, over, paused, settings, shown, texts
+from tests.support.steps import ONE_LINE, OPENING, afresh, ask, drawn, over, paused, settings, shown, texts
 
 PAUSE_MS = 1500  # longer than the pauses after which typing is a step of undo, and the prompt is sent
 UNDO = "button[aria-label='Undo']"
@@ -394,7 +394,7 @@ def test_a_caret_that_the_page_moves_while_a_button_has_the_focus_is_there_for_t
 
 
 def test_words_typed_among_a_models_are_the_writers_at_once(page: Page) -> None:
-    settings(page, max_tokens=12, next=False)
+    settings(page, max_tokens=12, next=False, structure=ONE_LINE)
     ask(page)
     [first] = texts(page)[:1]
     page.keyboard.press("Alt+1")

@@ -15,6 +15,7 @@ from tests.studio.test_sharing import open_story, shared, stories
 from tests.support.hands import click_behind, compose, double_click, drag_over, editor, go, into
 from tests.support.serving import LASTING, Server, serving
 from tests.support.steps import (
+    ONE_LINE,
     OPENING,
     act,
     ask,
@@ -62,7 +63,7 @@ def bring_in(page: Page, file: Path) -> None:
 
 
 def opened(page: Page, folder: Path) -> None:
-    settings(page, n=2, max_tokens=5, next=False)
+    settings(page, n=2, max_tokens=5, next=False, structure=ONE_LINE)
     bring_in(page, file_of(STORY, folder))
     expect(editor(page)).to_have_value(TEXT)
     page.keyboard.press("Escape")

@@ -7,7 +7,7 @@ import re
 from playwright.sync_api import Locator, Page, expect
 
 from tests.support.hands import editor, go
-from tests.support.steps import OPENING, act, ask, cards, choose, gone, over, settings, texts, value
+from tests.support.steps import ONE_LINE, OPENING, act, ask, cards, choose, gone, over, settings, texts, value
 
 
 def tree(page: Page) -> Locator:
@@ -206,7 +206,7 @@ def test_a_story_that_begins_with_a_heading_is_named_without_its_marks(page: Pag
 
 
 def test_text_is_coloured_by_its_origin(page: Page) -> None:
-    settings(page, max_tokens=6, next=False)
+    settings(page, max_tokens=6, next=False, structure=ONE_LINE)
     ask(page)
     model, edited = texts(page)[0], " and a very old crow."
     page.keyboard.press("Alt+1")

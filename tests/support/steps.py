@@ -15,6 +15,8 @@ OPENING = "Once upon a time, there was a little fox"
 
 Body = dict[str, Any]
 
+# Of a text with a line break each line is an element of the page: what counts elements asks for one line.
+ONE_LINE = {"kind": "regex", "text": r"[^\n]{9,}"}
 LONG = {"max_tokens": 7000, "values": {"ignore_eos": True}}  # longer than any test waits
 
 
