@@ -32,7 +32,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, LoopFactory]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the journeys first, then files that take minutes: other workers would wait for their end."""
+    """Runs the journeys first, then files of a minute or two: other workers would wait for their end."""
     items.sort(key=lambda item: (item.path.parent.name != "journeys", item.path.name not in LONG))
 
 

@@ -14,10 +14,10 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks.loads.studio_book import CHAPTERS, book, heap_mb
-from tests.support.browser import PATIENCE_MS, PHONE, visiting
+from tests.support.browser import PHONE, visiting
 from tests.support.hands import compose, double_click, editor, go, into
 from tests.support.serving import Server
-from tests.support.steps import cards, paused, texts
+from tests.support.steps import cards, paused, texts, until
 
 MANY_MS = 1500  # for one key: far above what it takes, since other programs run beside the tests
 TEXT = (
@@ -35,14 +35,6 @@ def phone(browser: Browser, server: Server) -> Iterator[Page]:
 def outline(page: Page, text: str = TEXT) -> None:
     compose(page, text)
     page.get_by_role("button", name="Outline", exact=True).click()
-
-
-def until(page: Page, found: str, argument: object = None) -> None:
-    """Waits until something is so in the page."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while not page.evaluate(found, argument):
-        assert time.monotonic() < deadline
-        page.wait_for_timeout(50)
 
 
 def marked(page: Page) -> str:

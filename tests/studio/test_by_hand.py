@@ -25,6 +25,7 @@ WAYS: dict[str, Callable[[Page], object]] = {
     "selected": lambda page: editor(page).select_text(),
     "a script": lambda page: editor(page).evaluate(FOCUSES),
     "a handle": lambda page: editor(page).evaluate_handle(FOCUSES),
+    "a selector's script": lambda page: page.eval_on_selector(".origins", FOCUSES),
     "the page's script": lambda page: page.evaluate("document.querySelector('.origins').focus()"),
 }
 

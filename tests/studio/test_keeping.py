@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browser import PATIENCE_MS
 from tests.support.hands import compose, editor, into
-from tests.support.steps import LONG, OPENING, ask, cards, choose, over, saved, settings, streaming, texts
+from tests.support.steps import (
+    LONG,
+    OPENING,
+    ask,
+    cards,
+    choose,
+    over,
+    saved,
+    settings,
+    streaming,
+    texts,
+    until,
+)
 
 STUCK = """() => {
   const put = IDBObjectStore.prototype.put;
@@ -55,14 +65,6 @@ WRITTEN = """async () => {
 }"""
 
 
-def until(page: Page, condition: str, wanted: object) -> None:
-    """Polls from here, since the page's policy forbids it to evaluate text."""
-    deadline = time.monotonic() + PATIENCE_MS / 1000
-    while (found := page.evaluate(condition)) != wanted:
-        assert time.monotonic() < deadline, found
-        page.wait_for_timeout(20)
-
-
 def delete_story(page: Page) -> None:
     page.get_by_role("button", name="Stories").click()
     page.get_by_role("button", name="Move to the trash").click()
@@ -72,7 +74,7 @@ def test_a_reload_while_the_disk_is_stuck_loses_no_candidate(page: Page) -> None
     settings(page, **LONG)
     page.evaluate(STUCK)
     streaming(page)
-    until(page, "window.stuck", True)
+    until(page, "window.stuck", wanted=True)
     before = texts(page)
     page.reload()
     expect(cards(page)).to_have_count(4)
@@ -123,7 +125,7 @@ def test_a_write_that_the_browser_refuses_is_reported_and_tried_again(page: Page
     page.locator(".panel .list button").first.click()  # the stored version is older
     over(page, 4)
     page.evaluate("window.mended = true")
-    until(page, WRITTEN, 4)
+    until(page, WRITTEN, wanted=4)
     expect(told).to_have_count(0)
 
 
@@ -206,7 +208,7 @@ def test_the_browser_is_asked_to_keep_stories_when_its_disk_is_full(page: Page) 
     """)
     page.reload()
     editor(page).wait_for()
-    until(page, "window.asked", 1)
+    until(page, "window.asked", wanted=1)
     page.get_by_role("button", name="Stories").click()
     expect(page.get_by_text("This browser may delete stories when its disk is full.")).to_be_visible()
 

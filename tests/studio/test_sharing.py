@@ -59,7 +59,7 @@ def until(is_so: Callable[[], bool], page: Page) -> None:
 
 def shared(page: Page) -> None:
     """Sends at once; returns when all is on the server."""
-    saved(page)
+    saved(page, re.compile("^Saved in this browser"))
     page.locator(".saved").click()
     expect(page.locator(".saved")).to_have_attribute("title", "Saved in this browser and on the server")
 

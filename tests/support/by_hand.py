@@ -15,9 +15,10 @@ from typing import Any
 from playwright._impl.frame import Frame
 from playwright._impl.locator import Locator
 
+SCRIPTS = ("evaluate", "evaluate_handle")
 METHODS = {  # all others end in these
-    Frame: ("focus", "fill", "press", "type", "dispatch_event", "evaluate", "evaluate_handle"),
-    Locator: ("select_text", "evaluate", "evaluate_handle"),
+    Frame: ("focus", "fill", "press", "type", "dispatch_event", *SCRIPTS, "eval_on_selector"),
+    Locator: ("select_text", *SCRIPTS),
 }
 IS_TEXT = 'all => all.some((one) => one.matches(".origins"))'
 TEXT = re.compile(r"origins|cm-content|#editor|getElementById\(.editor")  # in a script

@@ -96,6 +96,14 @@ def drawn(page: Page) -> None:
     page.evaluate("import(new URL('studio/ui/ui.js', document.baseURI)).then(({ drawn }) => drawn())")
 
 
+def until(page: Page, script: str, argument: object = None, wanted: object = True) -> None:
+    """Waits until a script returns this; polls from here, since the page's policy forbids its text."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := page.evaluate(script, argument)) != wanted:
+        assert time.monotonic() < deadline, found
+        page.wait_for_timeout(20)
+
+
 PAUSED = """async () => {
     const load = (path) => import(new URL(`studio/${path}.js`, document.baseURI));
     const [{ session }, { textOf }] = await Promise.all(["story/session", "story/tree"].map(load));
@@ -105,16 +113,13 @@ PAUSED = """async () => {
 
 def paused(page: Page) -> None:
     """The writer pauses: returns when what was typed is in the story's tree, as a step of undo."""
-    deadline = time.monotonic() + PATIENCE
-    while not page.evaluate(PAUSED):
-        assert time.monotonic() < deadline, "what was typed is not in the tree"
-        page.wait_for_timeout(50)
+    until(page, PAUSED)
 
 
-def saved(page: Page) -> None:
-    """The writer pauses: returns when what was typed is saved in the browser."""
+def saved(page: Page, where: str | re.Pattern[str] = "Saved in this browser") -> None:
+    """The writer pauses: returns when what was typed is saved there."""
     paused(page)
-    expect(page.locator(".saved")).to_have_attribute("title", re.compile("^Saved in this browser"))
+    expect(page.locator(".saved")).to_have_attribute("title", where)
 
 
 def over(page: Page, n: int) -> None:
